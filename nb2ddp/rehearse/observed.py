@@ -221,9 +221,7 @@ def _counts(batches: Sequence[Note | None]) -> dict[str, Sequence[int]]:
 
 def _joined(batches: Sequence[Note | None], key: str) -> tuple[Any, ...] | None:
     parts = [None if batch is None else batch[key] for batch in batches]
-    if not parts or any(part is None for part in parts):
-        return None
-    return tuple(item for part in parts if part is not None for item in part)
+    return tuple(itertools.chain.from_iterable(parts)) if parts and None not in parts else None
 
 
 def observe(run: Run) -> list[Rank]:
@@ -232,9 +230,8 @@ def observe(run: Run) -> list[Rank]:
 
 
 def _rank(run: Run, number: int) -> Rank:
-    ending: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError):
-        ending = json.loads((run.notes / f"exit-{number}.json").read_text(encoding="utf-8"))
+    ending: Note = next(iter(_notes(run.notes / f"exit-{number}.json")), {})
+    stack = _text(run.notes / f"stack-{number}.txt").strip()
     return Rank(
         number,
         _notes(run.notes / f"notes-{number}.jsonl"),
@@ -242,7 +239,9 @@ def _rank(run: Run, number: int) -> Rank:
         ending.get("time", 0.0),
         len(_text(run.notes / f"rank{number}.out").splitlines()),
         log_tail(run.notes / f"rank{number}.err"),
-        _stack(_text(run.notes / f"stack-{number}.txt")),
+        stack.split("\n\n")[
+            -1
+        ].strip(),  # the main thread's part of what faulthandler wrote, innermost call first
         run.notes / f"parameters-{number}.f32",
         run.folder,
     )
@@ -257,15 +256,9 @@ def _notes(path: Path) -> list[Note]:
 
 
 def _text(path: Path) -> str:
-    try:
+    with contextlib.suppress(OSError):
         return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
-def _stack(text: str) -> str:
-    """Return the main thread's part of what faulthandler wrote, the innermost call first."""
-    return text.strip().split("\n\n")[-1].strip()
+    return ""
 
 
 def failing_line(errors: str, script: str) -> int | None:

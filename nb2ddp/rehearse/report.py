@@ -129,9 +129,6 @@ def _table(rehearsal: Rehearsal) -> Iterator[str]:
 
 def _losses(rehearsal: Rehearsal) -> Iterator[tuple[int, str, str, str]]:
     for number, (one, several) in enumerate(rehearsal.losses, start=1):
+        shown = ["-" if loss is None else f"{loss:.5f}" for loss in (one, several)]
         off = None if one is None or several is None else relative(one, several)
-        yield number, _number(one), _number(several), "-" if off is None else f"{off:.1e}" if off else "0"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.5f}"
+        yield number, shown[0], shown[1], "-" if off is None else f"{off:.1e}" if off else "0"

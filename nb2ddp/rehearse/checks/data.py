@@ -18,9 +18,8 @@ def samples(evidence: Evidence) -> Point:
     """Check that the ranks divide the notebook's samples among them: none twice, none left out."""
     if evidence.handmade and (shuffled := other_shuffle(evidence)) is not None:
         faults = [*_epochs(evidence), _other_shuffle(evidence, shuffled)]
-        return Point(
-            4, "samples", "each epoch has the notebook's samples, once, in another order", tuple(faults)
-        )
+        said = "each epoch has the notebook's samples, once, in another order"
+        return Point(4, "samples", said, tuple(faults))
     found: dict[str, Fault] = {fault.key: fault for fault in _other_order(evidence)}
     drawn = compared = 0
     for number, (single, steps) in enumerate(evidence.together, start=1):
@@ -58,17 +57,13 @@ def _unlike(
     twice = [sample for sample, times in Counter(counted).items() if times > max(1, often[sample])]
     # fewer samples than ranks: some rank has to take one that another has
     if twice and (own is None or len(own) >= len(shares)):
-        if (lone := _lone_pass(evidence, number)) is not None:
-            yield lone
-        elif len({frozenset(share) for share in shares}) == 1:
-            sentence = f"all ranks train on the same samples in step {number}: each must take its own share"
-            yield Fault("same-samples", sentence, line, number)
-        else:
+        sentence = f"all ranks train on the same samples in step {number}: each must take its own share"
+        if len({frozenset(share) for share in shares}) > 1:
             sentence = (
                 f"of the {len(counted)} samples that the ranks draw in step {number}, {len(twice)} are drawn by more "
                 "than one: each rank shuffles for itself"
             )
-            yield Fault("same-samples", sentence, line, number)
+        yield _lone_pass(evidence, number) or Fault("same-samples", sentence, line, number)
     lacking = len({*(own or ())} - {*counted})
     # more samples than the notebook's: that is said of the batch
     if own is not None and lacking and not (evidence.handmade and len(counted) > len(own)):

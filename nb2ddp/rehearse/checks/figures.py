@@ -37,11 +37,9 @@ def figures(evidence: Evidence) -> Point:
             text = " ".join(own[0].split())[:60]
             sentence = f'rank 0 gives {other:g} where the notebook gives {one:g} ("{text}")'
             faults.append(Fault("other-figures", sentence, found[2]))
-    said = (
-        f"{compared} figures compared with the notebook's"
-        if compared
-        else "no figure of the notebook is printed"
-    )
+    said = f"{compared} figures compared with the notebook's"
+    if not compared:
+        said = "no figure of the notebook is printed"
     return Point(3, "figures", said, tuple(faults), seen=compared > 0)
 
 

@@ -30,8 +30,8 @@ def _loaded_elsewhere(loaded: Mapping[int, Sequence[Note]]) -> Iterator[Fault]:
     """Yield the first load with a device_map that names another rank's GPU, or several GPUs."""
     for number, notes in loaded.items():
         for note in notes:
-            if (wrong := _not_own(note["device_map"], number)) is not None:
-                what = f"loads {note['name']} with device_map={wrong!r}"
+            if not _is_own(note["device_map"], number):
+                what = f"loads {note['name']} with device_map={note['device_map']!r}"
                 sentence = f"rank {number} {what}, not on its own GPU"
                 yield Fault("shared-device", sentence, note.get("line"))
                 return
@@ -57,14 +57,12 @@ def _load(note: Note) -> str:
     return f"{note['model']} on {' and '.join(note['devices'])}{asked}"
 
 
-def _not_own(device_map: object, rank: int) -> object:
-    """Return what of a device_map names another device than the rank's own; None where nothing does."""
-    if isinstance(device_map, str):
-        return device_map if device_map in AUTOMATIC else None
+def _is_own(device_map: object, rank: int) -> bool:
+    """Return whether a device_map names no other device than the rank's own."""
     if isinstance(device_map, dict):
         own = (rank, str(rank), f"cuda:{rank}", "cpu", "disk", "cuda")
-        return None if all(value in own for value in device_map.values()) else device_map
-    return None
+        return all(value in own for value in device_map.values())
+    return device_map not in AUTOMATIC if isinstance(device_map, str) else True
 
 
 def replicas(evidence: Evidence) -> Point:
@@ -85,16 +83,12 @@ def replicas(evidence: Evidence) -> Point:
         said = f"{said}; the training did not change them"
     off = trained_apart(evidence)
     if off is not None:
-        said = f"{said}; {off:.1e} (relative) from the notebook's"
-        faults += _too_far(evidence, off)
+        apart = f"{off:.1e} (relative) from the notebook's"
+        said = f"{said}; {apart}"
+        is_near = off <= TOLERANCE or (off <= _ROUNDED and _only_rounded(evidence))
+        if not is_near and not evidence.other_losses:
+            faults.append(Fault("other-parameters", f"the trained parameters are {apart}"))
     return Point(2, "replicas", said, tuple(faults), seen=bool(equal))
-
-
-def _too_far(evidence: Evidence, off: float) -> list[Fault]:
-    """Return the fault of parameters that are not near the notebook's, unless the losses tell it already."""
-    if off <= TOLERANCE or evidence.other_losses or (off <= _ROUNDED and _only_rounded(evidence)):
-        return []
-    return [Fault("other-parameters", f"the trained parameters are {off:.1e} (relative) from the notebook's")]
 
 
 def _only_rounded(evidence: Evidence) -> bool:
@@ -208,18 +202,13 @@ def _not_synchronised(evidence: Evidence, number: int) -> Fault:
     step = rank.steps[number - 1]
     wrapped = rank.line("wrap")
     sentence = f"the gradients of step {number} are not the same on all ranks"
-    if not evidence.handmade or _exchanges(rank):
+    exchanged = any(note["kind"] == "enter" and note["name"] != "barrier" for note in _amid(rank))
+    if not evidence.handmade or exchanged:
         return Fault("not-synchronised", f"{sentence}: some are not synchronised", step.line, number)
+    why = f"the wrapper of line {wrapped} is not what computes the loss, or not all of it"
     if wrapped is None:
         why = "nothing wraps the model in DistributedDataParallel"
-    else:
-        why = f"the wrapper of line {wrapped} is not what computes the loss, or not all of it"
     return Fault("not-synchronised", f"{sentence}: {why}", step.backward or step.line, number)
-
-
-def _exchanges(rank: Rank) -> bool:
-    """Return whether the script itself exchanges something between the first batch and the last step of a rank."""
-    return any(note["kind"] == "enter" and note["name"] != "barrier" for note in _amid(rank))
 
 
 def _amid(rank: Rank) -> Sequence[Note]:
@@ -241,12 +230,11 @@ def _scaled(evidence: Evidence) -> list[Fault]:
     if cosine < 1 - TOLERANCE:
         return []
     times = lengths[1] / lengths[0]
+    why = "the loss is scaled otherwise"
     if relative(count, times) < _MULTIPLE:
         why = f"they are summed over the {count} ranks, not averaged"
     elif relative(1 / count, times) < _MULTIPLE:
         why = f"they are divided by the {count} ranks once too often"
-    else:
-        why = "the loss is scaled otherwise"
     reduced = next((note["line"] for note in _amid(rank) if note["kind"] == "enter" and note["line"]), None)
     sentence = f"the gradients of step 1 are {times:.3g} times the notebook's: {why}"
     line = reduced if reduced and times > 1 else rank.steps[0].backward

@@ -30,11 +30,9 @@ def files(evidence: Evidence) -> Point:
         if more := sorted(set(made) - set(expected)):
             sentence = f"{some(more)} written, which the notebook does not write"
             faults.append(Fault("other-files", sentence, zero.wrote_at(more[0])))
-    by = {f"rank {rank.number}": len(_shared_files(rank)) for rank in evidence.ranks}
-    by = {name: count for name, count in by.items() if count or name == "rank 0"} | {
-        "the notebook": len(expected)
-    }
-    said = ", ".join(f"{count} by {name}" for name, count in by.items())
+    counts = [(rank.number, len(_shared_files(rank))) for rank in evidence.ranks]
+    said = "".join(f"{count} by rank {number}, " for number, count in counts if count or number == 0)
+    said += f"{len(expected)} by the notebook"
     own = sum(_PER_RANK in name for rank in others for name in rank.written)
     if own and not faults:
         said += f"; the checkpoints keep the random state of each rank ({own} more)"
@@ -57,7 +55,9 @@ def ends(evidence: Evidence) -> Point:
             sentence = f"rank {rank.number} ended (exit code 0) after {len(rank.steps)} of {most} steps"
             faults.append(Fault("early-exit", f"{sentence}, and the others wait for it"))
     if run.hung:
-        faults.append(Fault("hang", f"{run.hung}: {_where(ranks)}", _waiting_line(ranks)))
+        waiting_first = sorted(ranks, key=lambda rank: rank.pending is None)
+        stands = (calls[0][1] for rank in waiting_first if (calls := frames(rank.stack, SCRIPT)))
+        faults.append(Fault("hang", f"{run.hung}: {_where(ranks)}", next(stands, None)))
     elif first is not None:
         what = last_line(first)
         if not evidence.reference_error or what != evidence.reference_error:
@@ -76,12 +76,6 @@ def ends(evidence: Evidence) -> Point:
     )
     said = f"{codes} after {run.seconds:.0f} s; {run.left} processes left"
     return Point(6, "ends", said, tuple(faults), seen=not evidence.reference_error)
-
-
-def _waiting_line(ranks: Sequence[Rank]) -> int | None:
-    """Return the line at which a rank waits for the others, else one at which a rank stands."""
-    standing = sorted(ranks, key=lambda rank: rank.pending is None)
-    return next((calls[0][1] for rank in standing if (calls := frames(rank.stack, SCRIPT))), None)
 
 
 def _where(ranks: Sequence[Rank]) -> str:
@@ -176,9 +170,8 @@ def plain(evidence: Evidence) -> Point:
         line = rank.steps[min(first, len(rank.steps)) - 1].backward if rank.steps else None
         faults.append(Fault("plain-differs", sentence, line, first))
     elif exact and not ends_alike:
-        faults.append(
-            Fault("plain-differs", "in one process its parameters are not the notebook's, to the bit")
-        )
+        sentence = "in one process its parameters are not the notebook's, to the bit"
+        faults.append(Fault("plain-differs", sentence))
     elif exact and (odd := sorted(set(rank.written) ^ set(one.written))):
         sentence = f"in one process it and the notebook do not write the same files: {some(odd)}"
         faults.append(Fault("plain-differs", sentence))
