@@ -30,8 +30,9 @@ class Listener:
         self._started = self._silent_since = time.monotonic()
         self._line_ended = True
         self._waiting = Waiting()
-        self._ranks: set[int] = set()
-        self._ended: set[int] = set()
+        self._begun = False  # rank 0 has
+        self._guards: dict[int, tuple[int, int]] = {}  # of ranks that run
+        self._codes: dict[int, int] = {}  # of ranks that have ended
 
     def begin(self, logs: Path, *, cpu: bool, stopped: Callable[[], bool]) -> tuple[int, int]:
         self._started = self._silent_since = time.monotonic()
@@ -48,13 +49,19 @@ class Listener:
 
     def started(self, rank: int, local_rank: int, pid: int) -> None:
         self.nproc = max(self.nproc, local_rank + 1)
-        if rank in self._ranks and rank == 0:  # torchrun starts all ranks again
-            self.progress = Progress()
-        self._ranks.add(rank)
-        self._ended.discard(rank)
+        if rank == 0 and self._begun:
+            self._begin_again()
+        self._begun = self._begun or rank == 0
+        self._codes = {other: code for other, code in self._codes.items() if other != rank}
+        self._guards = {**self._guards, rank: (local_rank, pid)}
+
+    def _begin_again(self) -> None:
+        """Forget the steps: torchrun starts all ranks again."""
+        self.progress = Progress()
 
     def ended(self, rank: int, code: int) -> None:
-        self._ended.add(rank)
+        self._guards = {other: pids for other, pids in self._guards.items() if other != rank}
+        self._codes = {**self._codes, rank: code}
 
     def end(self) -> None:
         if self._relay is not None:
@@ -76,7 +83,7 @@ class Listener:
         now = time.monotonic()
         stage, total = self.progress.stage, self.progress.total
         said = self._said or WORDS.get(stage, f"at {stage}")
-        if 0 in self._ended:
+        if 0 in self._codes:
             said = "ending: rank 0 is done, and the other processes end"
         elif stage == "training" and total:
             said += f": step {self.progress.step} of {total}"

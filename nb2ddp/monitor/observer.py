@@ -16,14 +16,12 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from nb2ddp.errors import MonitorError
 from nb2ddp.monitor.console import Lines, Relay
-from nb2ddp.monitor.listener import installing
+from nb2ddp.monitor.listener import Listener
 from nb2ddp.monitor.nvml import Reader
-from nb2ddp.monitor.progress import Progress
 from nb2ddp.monitor.recording import PLOT, SAMPLES, Moment, of_rank, record, row_of
 from nb2ddp.monitor.samples import Sample, Sampler, Sign, straggler
 from nb2ddp.monitor.terminal import Display, Row, Summary, print_summary
@@ -80,48 +78,27 @@ def _rate(first: tuple[float, int] | None, last: tuple[float, int] | None) -> fl
     return (last[1] - first[1]) / (last[0] - first[0])
 
 
-@dataclass
-class _State:
-    """What the threads know. Each field has one that writes it."""
+class Monitor(Listener):
+    """Show a run live if there is a terminal; at its end a summary on stderr, a plot and the samples.
 
-    progress: Progress = field(default_factory=Progress)
-    pace: Pace = field(default_factory=Pace)
-    losses: list[tuple[float, float]] = field(default_factory=list)  # by seconds
-    guards: dict[int, tuple[int, int]] = field(default_factory=dict)  # of ranks that run
-    codes: dict[int, int] = field(default_factory=dict)  # of ranks that have ended
-    moments: list[Moment] = field(default_factory=list)
-    peaks: dict[int, tuple[int, int]] = field(
-        default_factory=dict
-    )  # of each rank: GPU memory, resident memory
-    notes: list[str] = field(default_factory=list)
-
-
-class Monitor:
-    """Show a run live if there is a terminal; at its end a summary on stderr, a plot and the samples."""
+    What the threads know is in attributes, each of which one of them writes.
+    """
 
     def __init__(self, title: str) -> None:
-        self.nproc = 0
+        super().__init__()
         self._title = title
-        self._started = time.monotonic()
-        self._ended = threading.Event()
-        self._state = _State()
+        self._over = threading.Event()
+        self._pace = Pace()
+        self._losses: list[tuple[float, float]] = []  # by seconds
+        self._moments: list[Moment] = []
+        self._peaks: dict[int, tuple[int, int]] = {}  # of each rank: GPU memory, resident memory
+        self._notes: list[str] = []
         self._lines = Lines()
         self._logs = Path()
         self._cpu = False
         self._display: Display | None = None
-        self._relay: Relay | None = None
         self._sampler: threading.Thread | None = None
         self._deaf = False
-        self._begun = False  # rank 0 has
-
-    @property
-    def progress(self) -> Progress:
-        return self._state.progress
-
-    @property
-    def peak_memory(self) -> dict[int, int]:
-        """The most GPU memory in bytes that was in use at each rank's GPU; empty on the CPU."""
-        return {rank: memory for rank, (memory, _) in sorted(self._state.peaks.items()) if memory}
 
     # What launch() tells us, on its own thread.
 
@@ -137,7 +114,7 @@ class Monitor:
         try:
             self._relay = Relay(self._hear, self._tick, stopped, terminals)
         except OSError as error:
-            self._state.notes.append(f"rank 0's output could not be followed ({error.strerror})")
+            self._notes.append(f"rank 0's output could not be followed ({error.strerror})")
             return 1, 2
         if terminals:
             with self._noting("the display failed"):
@@ -147,23 +124,12 @@ class Monitor:
         self._relay.start()
         return self._relay.sinks
 
-    def install(self) -> contextlib.AbstractContextManager[tuple[int, int]]:
-        return installing()
-
-    def started(self, rank: int, local_rank: int, pid: int) -> None:
-        self.nproc = max(self.nproc, local_rank + 1)
-        if rank == 0 and self._begun:  # torchrun starts all ranks again
-            self._state.progress, self._state.pace = Progress(), Pace()
-        self._begun = self._begun or rank == 0
-        self._state.codes.pop(rank, None)
-        self._state.guards = {**self._state.guards, rank: (local_rank, pid)}
-
-    def ended(self, rank: int, code: int) -> None:
-        self._state.guards = {other: pids for other, pids in self._state.guards.items() if other != rank}
-        self._state.codes = {**self._state.codes, rank: code}
+    def _begin_again(self) -> None:
+        super()._begin_again()
+        self._pace = Pace()
 
     def end(self) -> None:
-        self._ended.set()
+        self._over.set()
         if self._relay is not None:
             self._relay.close()
         if self._display is not None:
@@ -174,7 +140,9 @@ class Monitor:
         if self._sampler is not None:
             self._sampler.join(2 * _EVERY_SECONDS)  # NVML may hang with its driver
         with self._noting("the summary failed"):
-            print_summary(self._summary())
+            summary = self._summary()
+            self.peak_memory = {row.rank: row.peak_memory for row in summary.rows if row.peak_memory}
+            print_summary(summary)
 
     @contextlib.contextmanager
     def _noting(self, what: str) -> Iterator[None]:
@@ -182,14 +150,13 @@ class Monitor:
         try:
             yield
         except MonitorError as error:
-            self._state.notes.append(str(error))
+            self._notes.append(str(error))
         except Exception as error:
-            self._state.notes.append(f"{what} ({type(error).__name__}: {error})")
+            self._notes.append(f"{what} ({type(error).__name__}: {error})")
 
     # The relay's thread.
 
     def _hear(self, text: str, ours: bool) -> None:
-        state = self._state
         if ours and self._display is not None:
             self._lines.write(text)
         elif ours:  # the display failed: as it comes, then
@@ -198,12 +165,12 @@ class Monitor:
         if not self._deaf:
             self._deaf = True
             with self._noting("steps and losses could not be read"):
-                seconds, known = time.monotonic() - self._started, len(state.progress.records)
-                state.progress.feed(text)
-                losses = [record["loss"] for record in state.progress.records[known:] if "loss" in record]
-                state.losses += [(seconds, loss) for loss in losses if math.isfinite(loss)]
-                if state.progress.total or state.progress.steps:  # a bar at 0, or a step
-                    state.pace.note(seconds, state.progress.steps)
+                seconds, known = time.monotonic() - self._started, len(self.progress.records)
+                self.progress.feed(text)
+                losses = [record["loss"] for record in self.progress.records[known:] if "loss" in record]
+                self._losses += [(seconds, loss) for loss in losses if math.isfinite(loss)]
+                if self.progress.total or self.progress.steps:  # a bar at 0, or a step
+                    self._pace.note(seconds, self.progress.steps)
                 self._deaf = False
 
     def _tick(self) -> None:
@@ -213,7 +180,7 @@ class Monitor:
             display.show(self._lines.take(), self._lines.unfinished, self._headline(), self._now())
         except Exception as error:  # the terminal is gone, or cannot show some letter
             self._display = None
-            self._state.notes.append(f"the display failed ({type(error).__name__}: {error})")
+            self._notes.append(f"the display failed ({type(error).__name__}: {error})")
             with contextlib.suppress(Exception):
                 display.stop()
 
@@ -228,9 +195,9 @@ class Monitor:
             self._sample(Sampler(reader))
 
     def _sample(self, sampler: Sampler) -> None:
-        state, every = self._state, _EVERY_SECONDS
-        while not self._ended.wait(every):
-            guards = state.guards
+        every = _EVERY_SECONDS
+        while not self._over.wait(every):
+            guards = self._guards
             if not guards:
                 continue
             samples: list[Sample] = []
@@ -242,15 +209,15 @@ class Monitor:
                 sampler.reader = None
                 continue
             seconds = time.monotonic() - self._started
-            slow = straggler(samples) if not state.codes else None
-            progress = state.progress
-            state.moments.append(Moment(seconds, progress.steps, progress.loss, tuple(samples), slow))
+            slow = straggler(samples) if not self._codes else None
+            progress = self.progress
+            self._moments.append(Moment(seconds, progress.steps, progress.loss, tuple(samples), slow))
             for sample in samples:
-                memory, rss = state.peaks.get(sample.rank, (0, 0))
+                memory, rss = self._peaks.get(sample.rank, (0, 0))
                 used = sample.gpu.used if sample.gpu else 0
-                state.peaks[sample.rank] = max(memory, used), max(rss, sample.rss)
-            if len(state.moments) >= _MOST_MOMENTS:
-                state.moments = state.moments[::2]
+                self._peaks[sample.rank] = max(memory, used), max(rss, sample.rss)
+            if len(self._moments) >= _MOST_MOMENTS:
+                self._moments = self._moments[::2]
                 every *= 2
         if sampler.reader is not None:
             sampler.reader.close()
@@ -259,7 +226,7 @@ class Monitor:
 
     def _headline(self) -> list[str]:
         """Return the state of the run, in a few words each."""
-        progress, rate = self._state.progress, self._state.pace.recent
+        progress, rate = self.progress, self._pace.recent
         said = [self._title, clock(time.monotonic() - self._started)]
         if progress.total:
             said.append(f"step {progress.step} of {progress.total}")
@@ -278,53 +245,52 @@ class Monitor:
         return said
 
     def _now(self) -> list[Row]:
-        moment = self._state.moments[-1] if self._state.moments else None
+        moment = self._moments[-1] if self._moments else None
         known = {sample.rank: sample for sample in moment.samples} if moment else {}
         slow = moment.straggler if moment and moment.step else None
         rows = []
-        for rank in sorted({*self._state.guards, *self._state.codes}):
+        for rank in sorted({*self._guards, *self._codes}):
             row = row_of(rank, [known[rank]]) if rank in known else Row(rank)
             if slow is not None and slow.rank == rank:
                 row.note = f"the others wait: {slow.why}"
-            if rank in self._state.codes:
-                code = self._state.codes[rank]
+            if rank in self._codes:
+                code = self._codes[rank]
                 row = Row(rank, note=f"ended with {code}" if code else "ended")
             rows.append(row)
         return rows
 
     def _summary(self) -> Summary:
-        state = self._state
         training = list(self._training())
         waits = Counter(moment.straggler.rank for moment in training if moment.straggler)
         rows = []
-        for rank in sorted({sample.rank for moment in state.moments for sample in moment.samples}):
-            row = row_of(rank, of_rank(rank, training) or of_rank(rank, state.moments))
-            row.peak_memory, row.peak_rss = state.peaks[rank]
+        for rank in sorted({sample.rank for moment in self._moments for sample in moment.samples}):
+            row = row_of(rank, of_rank(rank, training) or of_rank(rank, self._moments))
+            row.peak_memory, row.peak_rss = self._peaks[rank]
             row.waited = waits[rank] / len(training) if training else None
             rows.append(row)
         summary = Summary(
             self._title,
             time.monotonic() - self._started,
             rows,
-            steps=state.progress.steps,
-            steps_per_second=self._said("train_steps_per_second") or state.pace.overall,
-            notes=[*state.notes, *self._waiting(training, waits)],
+            steps=self.progress.steps,
+            steps_per_second=self._said("train_steps_per_second") or self._pace.overall,
+            notes=[*self._notes, *self._waiting(training, waits)],
         )
-        if summary.steps_per_second is not None and state.progress.batch is not None:
-            summary.samples_per_second = summary.steps_per_second * state.progress.batch
+        if summary.steps_per_second is not None and self.progress.batch is not None:
+            summary.samples_per_second = summary.steps_per_second * self.progress.batch
         summary.samples_per_second = self._said("train_samples_per_second") or summary.samples_per_second
-        if state.moments:
-            summary.notes += record(self._logs, summary, state.moments, training, state.losses)
+        if self._moments:
+            summary.notes += record(self._logs, summary, self._moments, training, self._losses)
         return summary
 
     def _said(self, key: str) -> float | None:
         """Return a figure that the Trainer has logged."""
-        return next((record[key] for record in self._state.progress.records if key in record), None)
+        return next((record[key] for record in self.progress.records if key in record), None)
 
     def _training(self) -> Iterator[Moment]:
         """Yield the moments from the first step to the last, with all ranks there; else all of them."""
-        pace, ranks = self._state.pace, self._state.peaks.keys()
-        for moment in self._state.moments:
+        pace, ranks = self._pace, self._peaks.keys()
+        for moment in self._moments:
             stepping = (
                 pace.first is None
                 or pace.last is None
@@ -335,7 +301,7 @@ class Monitor:
                 yield moment
 
     def _waiting(self, training: list[Moment], waits: Counter[int]) -> Iterator[str]:
-        if len(self._state.peaks) < 2:
+        if len(self._peaks) < 2:
             return
         if len(training) < _FEW:
             yield "the training was too short to tell which rank the others wait for"
