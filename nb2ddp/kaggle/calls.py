@@ -12,20 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
-from nb2ddp.errors import (
-    DownloadError,
-    ForbiddenError,
-    KaggleError,
-    NotFoundError,
-    QuotaError,
-    RefusedError,
-    ServerError,
-    SessionLimitError,
-    SignInError,
-    TitleError,
-    TooManyRequestsError,
-    UnreachableError,
-)
+from nb2ddp import errors
 from nb2ddp.kaggle.untrusted import dict_of, shown, text_of
 
 TIMEOUT = 120.0
@@ -60,7 +47,7 @@ def call(what: str) -> Iterator[None]:
     try:
         with quiet(), time_limit():
             yield
-    except (KaggleError, CaughtRequest):
+    except (errors.KaggleError, CaughtRequest):
         raise
     except (requests.RequestException, ConnectionError, TimeoutError) as error:  # OSErrors of the network
         _translate(what, error)
@@ -146,9 +133,11 @@ class Meter:
             count += len(piece)
             self._left -= len(piece)
             if self._left < 0:
-                raise DownloadError(f"the output has over {self._most / 1e9:.0f} GB; fetch it on its page.")
+                raise errors.DownloadError(
+                    f"the output has over {self._most / 1e9:.0f} GB; fetch it on its page."
+                )
             if (time.monotonic() - self._began) * _SLOWEST > count:
-                raise DownloadError(
+                raise errors.DownloadError(
                     f"a file came with less than {_SLOWEST // 1000} kB per second; the same command goes on with it."
                 )
             yield piece
@@ -189,37 +178,41 @@ def _sending(send: Callable[..., Any]) -> Iterator[None]:
 
 # ---- what Kaggle answers, and what fails on the way ---------------------------------------------------------
 
-_BY_REASON: list[tuple[str, type[KaggleError], str]] = [
-    (r"batch (?:\w+ )?session count", SessionLimitError, "all your GPU sessions are in use"),
+_BY_REASON: list[tuple[str, type[errors.KaggleError], str]] = [
+    (r"batch (?:\w+ )?session count", errors.SessionLimitError, "all your GPU sessions are in use"),
     (
         r"quota",
-        QuotaError,
+        errors.QuotaError,
         "your GPU hours of this week are used up; see `kaggle quota` for when there are new ones",
     ),
     (
         r"(?:title|slug) .*(?:in use|exists|taken)",
-        TitleError,
+        errors.TitleError,
         "you have a kernel of that title already; choose another with --title",
     ),
-    (r"phone", ForbiddenError, "verify your phone number at https://www.kaggle.com/settings to use GPUs"),
+    (
+        r"phone",
+        errors.ForbiddenError,
+        "verify your phone number at https://www.kaggle.com/settings to use GPUs",
+    ),
     (
         r"not found",
-        NotFoundError,
+        errors.NotFoundError,
         "there is none of that name, or you may not see it; look at its address on kaggle.com",
     ),
-    (r"too large|maximum .*size|exceeds", RefusedError, "move data from the notebook to a dataset"),
+    (r"too large|maximum .*size|exceeds", errors.RefusedError, "move data from the notebook to a dataset"),
 ]
-_BY_STATUS: dict[int, tuple[type[KaggleError], str]] = {
-    400: (RefusedError, "correct what it names and push again"),
+_BY_STATUS: dict[int, tuple[type[errors.KaggleError], str]] = {
+    400: (errors.RefusedError, "correct what it names and push again"),
     401: (
-        SignInError,
+        errors.SignInError,
         "your credentials are wrong, have expired or were revoked: make new ones at kaggle.com/settings/api",
     ),
-    403: (ForbiddenError, "the owner or the name is wrong, or it is another user's and private"),
-    404: (NotFoundError, "there is none of that name; look at the owner and the name in its address"),
-    409: (TitleError, "the title is in use; choose another with --title"),
-    413: (RefusedError, "the code is too large: move data from the notebook to a dataset"),
-    429: (TooManyRequestsError, "wait some minutes before you try again"),
+    403: (errors.ForbiddenError, "the owner or the name is wrong, or it is another user's and private"),
+    404: (errors.NotFoundError, "there is none of that name; look at the owner and the name in its address"),
+    409: (errors.TitleError, "the title is in use; choose another with --title"),
+    413: (errors.RefusedError, "the code is too large: move data from the notebook to a dataset"),
+    429: (errors.TooManyRequestsError, "wait some minutes before you try again"),
 }
 
 
@@ -233,10 +226,10 @@ def raise_for(what: str, status: int, reason: str) -> NoReturn:
         if re.search(pattern, reason, re.IGNORECASE) and status < 500:
             raise kind(f"{what}: Kaggle says {reason!r}: {advice}.") from None
     if status >= 500:
-        raise ServerError(
+        raise errors.ServerError(
             f"{what}: Kaggle has a problem (HTTP {status}, {reason!r}); try again later."
         ) from None
-    kind, advice = _BY_STATUS.get(status, (RefusedError, "see https://www.kaggle.com/docs/api"))
+    kind, advice = _BY_STATUS.get(status, (errors.RefusedError, "see https://www.kaggle.com/docs/api"))
     raise kind(f"{what}: Kaggle says {reason!r}: {advice}.") from None
 
 
@@ -249,24 +242,24 @@ def _translate(what: str, error: Exception) -> NoReturn:
     if isinstance(error, requests.HTTPError) and error.response is not None:
         raise_for(what, *_reason(error))
     if isinstance(error, requests.Timeout):
-        raise UnreachableError(f"{what}: Kaggle has not answered for {TIMEOUT:.0f} seconds.") from None
+        raise errors.UnreachableError(f"{what}: Kaggle has not answered for {TIMEOUT:.0f} seconds.") from None
     if isinstance(error, json.JSONDecodeError):
-        raise ServerError(
+        raise errors.ServerError(
             f"{what}: the answer is not Kaggle's; is there a proxy that asks for a login?"
         ) from None
     if isinstance(error, requests.RequestException | OSError):
-        raise UnreachableError(
+        raise errors.UnreachableError(
             f"{what}: Kaggle cannot be reached ({type(error).__name__}); look at your network and any proxy."
         ) from None
     is_setter = isinstance(error, TypeError) and "must be of type" in str(error)  # of kagglesdk's requests
     if type(error) is ValueError or is_setter:  # the client checks some values itself
-        raise RefusedError(f"{what}: {_URL.sub('', shown(str(error)))}.") from None
+        raise errors.RefusedError(f"{what}: {_URL.sub('', shown(str(error)))}.") from None
     raise unexpected(what, type(error).__name__) from None
 
 
-def unexpected(what: str, detail: str) -> ServerError:
+def unexpected(what: str, detail: str) -> errors.ServerError:
     """Return the error for an answer of another shape than Kaggle's."""
-    return ServerError(
+    return errors.ServerError(
         f"{what}: Kaggle's answer has an unexpected form ({detail}); try again later, and update the client "
         "with `pip install --upgrade kaggle` if that does not help."
     )

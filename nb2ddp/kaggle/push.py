@@ -11,17 +11,7 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nb2ddp.errors import (
-    ForbiddenError,
-    KaggleError,
-    NotFoundError,
-    QuotaError,
-    RunningError,
-    ServerError,
-    SessionLimitError,
-    SignInError,
-    UnreachableError,
-)
+from nb2ddp import errors
 from nb2ddp.kaggle.bundle import SESSION_HOURS, Bundle
 from nb2ddp.kaggle.client import Client, Pushed, Quota
 from nb2ddp.waiting import waiting
@@ -45,20 +35,20 @@ def check_quota(client: Client, timeout: int | None, say: Say, earlier: float | 
     """
     try:
         quota = client.quota()
-    except (SignInError, UnreachableError, QuotaError):
+    except (errors.SignInError, errors.UnreachableError, errors.QuotaError):
         raise
-    except KaggleError as error:
+    except errors.KaggleError as error:
         say(f"the GPU quota is unknown ({error})")
         return
     if quota is None:
         return
     if quota.allowed == 0:
-        raise QuotaError(
+        raise errors.QuotaError(
             "Kaggle gives this account no GPU hours, as it does before a phone number is verified: see "
             "https://www.kaggle.com/settings. Nothing was sent."
         )
     if quota.left == 0:
-        raise QuotaError(
+        raise errors.QuotaError(
             f"all {quota.allowed:.0f} GPU hours of this week are used up{_renewal(quota)}. Nothing was sent."
         )
     say(f"{quota.left:.1f} of {quota.allowed:.0f} GPU hours are left this week{_renewal(quota)}")
@@ -83,7 +73,7 @@ def check_source(client: Client, ref: str, say: Say) -> None:
     """
     state = client.state(ref)
     if state.is_active:
-        raise RunningError(
+        raise errors.RunningError(
             f"{ref} is {state.name}: continue from it when it has ended (`nb2ddp status {ref} --follow`)."
         )
     if state.name != "COMPLETE":
@@ -112,7 +102,7 @@ def push(client: Client, bundle: Bundle, timeout: int | None, *, again: bool, sa
         bundle.write(folder)
         try:
             return _at(ref, _push_when_free(client, folder, timeout, say))
-        except (UnreachableError, ServerError) as error:
+        except (errors.UnreachableError, errors.ServerError) as error:
             say(f"{error} Checking whether {ref} has started all the same")
             return _look_for(client, ref, before, error)
 
@@ -121,10 +111,10 @@ def _push_when_free(client: Client, folder: Path, timeout: int | None, say: Say)
     for tries in count():
         try:
             return client.push(folder, timeout)
-        except SessionLimitError as error:
+        except errors.SessionLimitError as error:
             hours = tries * RETRY_SECONDS / 3600
             if hours >= WAIT_HOURS:
-                raise SessionLimitError(f"{error} Nothing was started in {hours:.0f} h.") from None
+                raise errors.SessionLimitError(f"{error} Nothing was started in {hours:.0f} h.") from None
             if tries % 10 == 0:
                 say(
                     f"{error} Trying again every {RETRY_SECONDS:.0f} s for up to {WAIT_HOURS} h "
@@ -138,16 +128,16 @@ def _push_when_free(client: Client, folder: Path, timeout: int | None, say: Say)
 def _refuse_while_running(client: Client, ref: str) -> None:
     try:
         state = client.state(ref)
-    except (NotFoundError, ForbiddenError):  # it has never run
+    except (errors.NotFoundError, errors.ForbiddenError):  # it has never run
         return
     if state.is_active and state.name != "NEW_SCRIPT":  # a draft
-        raise RunningError(
+        raise errors.RunningError(
             f"{ref} is {state.name} already, and a second push would run beside it and use GPU hours twice. "
             "--yes pushes all the same; --title NAME pushes to another kernel."
         )
 
 
-def _look_for(client: Client, ref: str, before: int | None, error: KaggleError) -> Pushed:
+def _look_for(client: Client, ref: str, before: int | None, error: errors.KaggleError) -> Pushed:
     """Return the run that a push without an answer has started.
 
     Raises the error if there is none, with what to do.
@@ -155,7 +145,7 @@ def _look_for(client: Client, ref: str, before: int | None, error: KaggleError) 
     seen = False
     for look in range(LOOKS):
         time.sleep(LOOK_SECONDS if look else 0)
-        with suppress(KaggleError):
+        with suppress(errors.KaggleError):
             version, seen = client.version(ref), True
             if version != before:
                 return Pushed(ref, f"https://www.kaggle.com/code/{ref}", version)

@@ -9,14 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from nb2ddp.errors import (
-    ForbiddenError,
-    KernelError,
-    NotFoundError,
-    ServerError,
-    TooManyRequestsError,
-    UnreachableError,
-)
+from nb2ddp import errors
 from nb2ddp.kaggle.client import Client, State
 from nb2ddp.kaggle.untrusted import TerminalFilter, shown
 from nb2ddp.monitor import progress
@@ -30,8 +23,8 @@ GIVE_UP_AFTER = 30 * 60.0
 _LONGEST = 48 * 3600.0
 """The longest session in seconds, which limits the times that a log may claim."""
 
-_HICCUPS = (UnreachableError, ServerError, TooManyRequestsError)
-_NO_LOG_YET = (ForbiddenError, NotFoundError)
+_HICCUPS = (errors.UnreachableError, errors.ServerError, errors.TooManyRequestsError)
+_NO_LOG_YET = (errors.ForbiddenError, errors.NotFoundError)
 
 _FAILED = re.compile(r"(?m)^nb2ddp: (\w{1,20} failed: [^\r\n]{1,300})")
 
@@ -141,7 +134,7 @@ def check(ref: str, state: State) -> None:
     """Raise KernelError if the kernel has ended without success."""
     if not state.is_active and state.name != "COMPLETE":
         failure = f": {state.failure}" if state.failure else ""
-        raise KernelError(
+        raise errors.KernelError(
             f"{ref} ended as {state.name}{failure}. `nb2ddp logs {ref}` shows why; "
             f"`nb2ddp fetch {ref}` downloads what there is."
         )

@@ -37,6 +37,7 @@ from typing import Protocol
 
 from nb2ddp.ddp_folder import LOGS, SETUP
 from nb2ddp.errors import LaunchError
+from nb2ddp.launch import processes
 from nb2ddp.launch.cell_map import read_cell_map
 from nb2ddp.launch.command import (
     takes_several_hosts,
@@ -45,15 +46,6 @@ from nb2ddp.launch.command import (
     visible_gpus,
 )
 from nb2ddp.launch.failure import ending
-from nb2ddp.launch.processes import (
-    RUN_ID_VARIABLE,
-    Process,
-    end_processes,
-    end_with_parent,
-    exit_code,
-    processes_of,
-    send_signal,
-)
 from nb2ddp.launch.ranks import TORCHRUN_LOG, Ranks, clear_logs, held_logs
 from nb2ddp.launch.verdict import say, stopped_sentence, tell_restart, tell_verdict
 from nb2ddp.waiting import waiting
@@ -160,7 +152,7 @@ def launch(
                 _wait(process, run_id, signals, grace, None)
             if process.returncode and not signals.received:
                 say(f"the install step {setup} failed ({ending(process.returncode)})")
-            code = exit_code(process.returncode)
+            code = processes.exit_code(process.returncode)
             if code or signals.received:
                 return signals.exit_code or code
         _require_torch(python, script)
@@ -288,11 +280,11 @@ def _start(
         return subprocess.Popen(
             command,
             cwd=cwd,
-            env={**environment, RUN_ID_VARIABLE: run_id},
+            env={**environment, processes.RUN_ID_VARIABLE: run_id},
             stdout=output[0],
             stderr=output[1],
             start_new_session=True,
-            preexec_fn=end_with_parent(signal.SIGTERM),
+            preexec_fn=processes.end_with_parent(signal.SIGTERM),
         )
     except OSError as error:
         raise LaunchError(
@@ -306,7 +298,7 @@ def _wait(
     """Wait for a process, then end what is left of its run. Pass our signals on; kill after ``grace``."""
     heard = 0
     deadline = math.inf
-    known: set[Process] = set()
+    known: set[processes.Process] = set()
     try:
         while process.poll() is None:
             if ranks is None:
@@ -316,9 +308,13 @@ def _wait(
             now = time.monotonic()
             if len(signals.received) > heard:
                 if heard == 0:
-                    known = processes_of(run_id)  # a descendant may lose its parent, and so be lost to us
+                    known = processes.processes_of(
+                        run_id
+                    )  # a descendant may lose its parent, and so be lost to us
                     first = signals.received[0]
-                    send_signal(process.pid, signal.SIGINT if first == signal.SIGINT else signal.SIGTERM)
+                    processes.send_signal(
+                        process.pid, signal.SIGINT if first == signal.SIGINT else signal.SIGTERM
+                    )
                     if not signals.quiet:
                         say("stopping all processes; a second signal (Ctrl-C) kills them at once")
                     deadline = min(deadline, now + grace)
@@ -330,13 +326,13 @@ def _wait(
             if now >= deadline:
                 if ranks is not None:
                     ranks.killed = min(ranks.killed, time.time())
-                end_processes(run_id, grace=0, known=known, groups=[process.pid])
+                processes.end_processes(run_id, grace=0, known=known, groups=[process.pid])
         if ranks is not None:
             ranks.finish()
     finally:
         left = grace if deadline == math.inf else min(grace, deadline - time.monotonic())
         groups = [process.pid, *(rank.pid for rank in ranks.all)] if ranks else [process.pid]
-        end_processes(
+        processes.end_processes(
             run_id, grace=left, known=known, groups=groups, hurry=lambda: len(signals.received) > heard
         )
         process.wait()
