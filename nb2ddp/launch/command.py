@@ -19,18 +19,13 @@ LAUNCHER_VARIABLES = frozenset(
 
 _OUTPUT_REASON = "nb2ddp writes the output of the ranks; its folder is set with --log-dir before the --"
 _START_REASON = "the script is started as a file, with Python"
+_OUTPUT = (
+    "log-dir redirects tee local-ranks-filter logs-specs duplicate-stdout-filters duplicate-stderr-filters"
+)
 _REFUSED_OPTIONS = {
     "--nproc-per-node": "the number of processes is set with --nproc before the --",
-    "--log-dir": _OUTPUT_REASON,
-    "--redirects": _OUTPUT_REASON,
-    "--tee": _OUTPUT_REASON,
-    "--local-ranks-filter": _OUTPUT_REASON,
-    "--logs-specs": _OUTPUT_REASON,
-    "--duplicate-stdout-filters": _OUTPUT_REASON,
-    "--duplicate-stderr-filters": _OUTPUT_REASON,
-    "--module": _START_REASON,
-    "--no-python": _START_REASON,
-    "--run-path": _START_REASON,
+    **{f"--{name}": _OUTPUT_REASON for name in _OUTPUT.split()},
+    **dict.fromkeys(("--module", "--no-python", "--run-path"), _START_REASON),
 }
 _REFUSED_SHORT = {"-r": "--redirects", "-t": "--tee", "-m": "--module"}
 _RENDEZVOUS_OPTIONS = ("--nnodes", "--node-rank", "--rdzv-", "--master-")
@@ -58,18 +53,12 @@ def torchrun_command(
     """
     if nproc < 1:
         raise LaunchError(f"The number of processes must be at least 1, not {nproc}.")
-    names = [option.split("=")[0].replace("_", "-") for option in torchrun_options]
-    for option, name in zip(torchrun_options, names, strict=True):
-        reason = _refusal(name)
-        if reason:
+    for option in torchrun_options:
+        if reason := _refusal(option.split("=")[0].replace("_", "-")):
             raise LaunchError(f"The torchrun option {option} cannot be used here: {reason}.")
-    command = [python, "-m", "torch.distributed.run"]
-    if not sets_rendezvous(torchrun_options):
-        command.append("--standalone")
-    command.append(f"--nproc_per_node={nproc}")
-    if error_dir is not None:
-        command.append(f"--log-dir={error_dir}")
-    command += torchrun_options
+    standalone = [] if sets_rendezvous(torchrun_options) else ["--standalone"]
+    command = [python, "-m", "torch.distributed.run", *standalone, f"--nproc_per_node={nproc}"]
+    command += [*([f"--log-dir={error_dir}"] if error_dir else []), *torchrun_options]
     programs = [*([str(runner)] if runner else []), str(script)]
     if not guard:
         return [*command, *programs]

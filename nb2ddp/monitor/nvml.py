@@ -7,6 +7,7 @@ torch and may be called while others train.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -95,7 +96,7 @@ class Reader:
             MonitorError: there is no driver, or it refuses.
         """
         if nvml is None:
-            import pynvml as nvml
+            nvml = importlib.import_module("pynvml")
         self._nvml = nvml
         try:
             nvml.nvmlInit()

@@ -273,17 +273,17 @@ class Monitor(Listener):
             time.monotonic() - self._started,
             rows,
             steps=self.progress.steps,
-            steps_per_second=self._said("train_steps_per_second") or self._pace.overall,
-            notes=[*self._notes, *self._waiting(training, waits)],
+            steps_per_second=self._logged("train_steps_per_second") or self._pace.overall,
+            notes=[*self._notes, *self._waited_for(training, waits)],
         )
         if summary.steps_per_second is not None and self.progress.batch is not None:
             summary.samples_per_second = summary.steps_per_second * self.progress.batch
-        summary.samples_per_second = self._said("train_samples_per_second") or summary.samples_per_second
+        summary.samples_per_second = self._logged("train_samples_per_second") or summary.samples_per_second
         if self._moments:
             summary.notes += record(self._logs, summary, self._moments, training, self._losses)
         return summary
 
-    def _said(self, key: str) -> float | None:
+    def _logged(self, key: str) -> float | None:
         """Return a figure that the Trainer has logged."""
         return next((record[key] for record in self.progress.records if key in record), None)
 
@@ -300,7 +300,7 @@ class Monitor(Listener):
             if stepping and len(moment.samples) == len(ranks):
                 yield moment
 
-    def _waiting(self, training: list[Moment], waits: Counter[int]) -> Iterator[str]:
+    def _waited_for(self, training: list[Moment], waits: Counter[int]) -> Iterator[str]:
         if len(self._peaks) < 2:
             return
         if len(training) < _FEW:

@@ -43,9 +43,12 @@ def record(
         for sample in moment.samples:
             gpu = sample.gpu
             for title, value in (
-                ("GPU memory, GiB", gpu and gpu.used / 2**30),
-                ("GPU utilisation, % (a rank that waits in NCCL counts as busy)", gpu and gpu.percent),
-                ("GPU power, W", gpu and gpu.power),
+                ("GPU memory, GiB", gpu.used / 2**30 if gpu else None),
+                (
+                    "GPU utilisation, % (a rank that waits in NCCL counts as busy)",
+                    gpu.percent if gpu else None,
+                ),
+                ("GPU power, W", gpu.power if gpu else None),
                 ("CPU, % of a core", sample.cpu),
                 ("resident memory, GiB", sample.rss / 2**30),
             ):

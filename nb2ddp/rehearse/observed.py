@@ -220,7 +220,7 @@ def _counts(batches: Sequence[Note | None]) -> dict[str, Sequence[int]]:
 
 
 def _joined(batches: Sequence[Note | None], key: str) -> tuple[Any, ...] | None:
-    parts = [None if batch is None else batch[key] for batch in batches]
+    parts: list[Any] = [None if batch is None else batch[key] for batch in batches]
     return tuple(itertools.chain.from_iterable(parts)) if parts and None not in parts else None
 
 

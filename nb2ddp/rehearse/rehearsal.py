@@ -192,11 +192,9 @@ def _of_ranks(points: Sequence[Point]) -> list[Point]:
     group = points[0]
     if not group.faults:
         return list(points)
-    unseen = {"measured": "there are no ranks", "faults": (), "seen": False}
-    return [
-        point if point.title in (group.title, "plain python") else replace(point, **unseen)
-        for point in points
-    ]
+    judged = (group.title, "plain python")
+    unseen = [replace(point, measured="there are no ranks", faults=(), seen=False) for point in points]
+    return [p if p.title in judged else other for p, other in zip(points, unseen, strict=True)]
 
 
 def _check_gpu(evidence: Evidence, script: str) -> None:

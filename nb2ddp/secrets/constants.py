@@ -133,8 +133,8 @@ class _Follower:
                 value = self._value(node.value, f"{_name(node.targets[0])} = ")
                 for target in node.targets:
                     self._bind(target, value)
-            case ast.AnnAssign(value=ast.expr()):
-                self._bind(node.target, self._value(node.value, f"{_name(node.target)} = "))
+            case ast.AnnAssign(value=ast.expr() as inner):
+                self._bind(node.target, self._value(inner, f"{_name(node.target)} = "))
             case ast.AugAssign(op=ast.Add()):
                 key = _name(node.target)
                 value = self._sum([self._names.get(key), self._value(node.value)])
@@ -293,7 +293,7 @@ class _Follower:
         bounds = [index.lower, index.upper, index.step] if isinstance(index, ast.Slice) else [index]
         with suppress(ValueError, TypeError, IndexError, KeyError, SyntaxError):
             numbers = [None if bound is None else ast.literal_eval(bound) for bound in bounds]
-            key = slice(*numbers) if isinstance(index, ast.Slice) else numbers[0]
+            key: Any = slice(*numbers) if isinstance(index, ast.Slice) else numbers[0]
             if isinstance(value, tuple):
                 return _changed(value, lambda whole: whole[key])
             if isinstance(value, list | dict):
@@ -337,7 +337,7 @@ class _Follower:
             case "list" | "tuple" | "sorted" | "iter", _, list() | tuple():
                 return first
         if name in _TRANSFORMS and (isinstance(own, tuple) or isinstance(first, tuple)):
-            text, rest = (own, listed) if isinstance(own, tuple) else (first, listed[1:])
+            text, *rest = (own, *listed) if isinstance(own, tuple) else listed
             return _transformed(name, text, rest)
         self._note_together([own, *listed, *named.values()], node)
         return None

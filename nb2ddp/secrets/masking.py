@@ -35,10 +35,10 @@ def masker(texts: Sequence[str]) -> Callable[[str], str]:
             marks[one.value] = f"{one.secret.start}***"
     places = {value: _where(value) for value in marks}
     parts: set[str] = set()
-    for one in built(tuple(texts)):
-        spans = [key.span(1) for key in _KEY_BODY.finditer(one.text)]
-        spans += [(at, at + len(value)) for value in marks if (at := one.text.find(value)) >= 0]
-        parts.update(*(one.literals(*span) for span in spans))
+    for made in built(tuple(texts)):
+        spans = [key.span(1) for key in _KEY_BODY.finditer(made.text)]
+        spans += [(at, at + len(value)) for value in marks if (at := made.text.find(value)) >= 0]
+        parts.update(*(made.literals(*span) for span in spans))
     for part in parts - marks.keys():
         for line in filter(_HAS_LETTER.search, part.split("\n")):
             marks[line] = "***"

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -122,13 +123,10 @@ def address_of(link: str) -> str:
     """Return the address of the file that a link to a page shows."""
     parts = urlsplit(link)
     host, path = (parts.hostname or "").removeprefix("www."), parts.path
-    if host == "colab.research.google.com":
-        if found := re.fullmatch(r"/drive/([\w-]+)/?", path):
-            return f"https://drive.google.com/uc?export=download&id={found[1]}"
-        if found := re.fullmatch(r"/(github|gist)/(.+)", path):
-            site = "github.com" if found[1] == "github" else "gist.github.com"
-            return address_of(f"https://{site}/{found[2]}")
-    if host == "nbviewer.org" and (found := re.fullmatch(r"/(github|gist)/(.+)", path)):
+    colab = "colab.research.google.com"
+    if host == colab and (found := re.fullmatch(r"/drive/([\w-]+)/?", path)):
+        return f"https://drive.google.com/uc?export=download&id={found[1]}"
+    if host in (colab, "nbviewer.org") and (found := re.fullmatch(r"/(github|gist)/(.+)", path)):
         return address_of(f"https://{'gist.' * (found[1] == 'gist')}github.com/{found[2]}")
     if host == "github.com" and (found := re.fullmatch(r"/([^/]+/[^/]+)/(?:blob|raw)/(.+)", path)):
         return f"https://raw.githubusercontent.com/{found[1]}/{found[2]}"
@@ -177,22 +175,19 @@ def _in_time(work: Callable[[], bytes], end: float, shown: str) -> bytes:
 
     A timeout of a socket begins anew with each byte, and looking up a name has none.
     """
-    results: list[bytes | BaseException] = []
+    made: Future[bytes] = Future()
 
     def run() -> None:
         try:
-            results.append(work())
+            made.set_result(work())
         except BaseException as error:
-            results.append(error)
+            made.set_exception(error)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(max(0.0, end - time.monotonic()))
-    if not results:
-        raise NotebookError(_SLOW.format(shown, TIME_LIMIT))
-    if isinstance(results[0], BaseException):
-        raise results[0]
-    return results[0]
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return made.result(max(0.0, end - time.monotonic()))
+    except TimeoutError:
+        raise NotebookError(_SLOW.format(shown, TIME_LIMIT)) from None
 
 
 def _file_of_gist(answer: bytes, address: str) -> str:
