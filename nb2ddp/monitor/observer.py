@@ -22,7 +22,7 @@ from nb2ddp.errors import MonitorError
 from nb2ddp.monitor.console import Lines, Relay
 from nb2ddp.monitor.listener import Listener
 from nb2ddp.monitor.nvml import Reader
-from nb2ddp.monitor.recording import PLOT, SAMPLES, Moment, of_rank, record, row_of
+from nb2ddp.monitor.recording import PLOT, Moment, of_rank, record, row_of
 from nb2ddp.monitor.samples import Sample, Sampler, Sign, straggler
 from nb2ddp.monitor.terminal import Display, Row, Summary, print_summary
 from nb2ddp.waiting import clock
@@ -79,7 +79,7 @@ def _rate(first: tuple[float, int] | None, last: tuple[float, int] | None) -> fl
 
 
 class Monitor(Listener):
-    """Show a run live if there is a terminal; at its end a summary on stderr, a plot and the samples.
+    """Show a run live if there is a terminal; at its end a summary on stderr, and a plot.
 
     What the threads know is in attributes, each of which one of them writes.
     """
@@ -107,8 +107,7 @@ class Monitor(Listener):
         self._started = time.monotonic()
         terminals = [fd for fd in (1, 2) if os.isatty(fd)] if os.environ.get("TERM") != "dumb" else []
         with self._noting("the summary of an earlier run is still there"):
-            for name in (PLOT, SAMPLES):
-                (logs / name).unlink(missing_ok=True)
+            (logs / PLOT).unlink(missing_ok=True)
         self._sampler = threading.Thread(target=self._watch, name="nb2ddp-monitor", daemon=True)
         self._sampler.start()
         try:
