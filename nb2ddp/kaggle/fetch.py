@@ -7,8 +7,6 @@ import errno
 from collections.abc import Callable
 from pathlib import Path
 
-from rich.filesize import decimal
-
 from nb2ddp.errors import DownloadError, KaggleError
 from nb2ddp.kaggle.client import Client, RemoteFile
 from nb2ddp.kaggle.own_folder import OutputFolder
@@ -40,8 +38,7 @@ def fetch(client: Client, ref: str, folder: Path, say: Callable[[str], None]) ->
                 raise DownloadError("\n".join([*failures, sentence])) from None
             failures.append(sentence)
             continue
-        size = decimal(path.stat().st_size)
-        say(f"{shown(str(folder / file.name))} ({size}{'' if is_new else ', was here'})")
+        say(f"{shown(str(folder / file.name))} ({_size(path)}{'' if is_new else ', was here'})")
         paths.append(path)
     text = ""
     with contextlib.suppress(KaggleError):
@@ -67,3 +64,9 @@ def _bring(client: Client, file: RemoteFile, path: Path, here: OutputFolder) -> 
         download.save(here.staged(path))
     here.keep(path)
     return True
+
+
+def _size(path: Path) -> str:
+    size = path.stat().st_size
+    thousands = min(len(str(size)) - 1, 9) // 3
+    return f"{size / 1000**thousands:.3g} {('B', 'KB', 'MB', 'GB')[thousands]}"

@@ -45,9 +45,8 @@ from nb2ddp.launch.command import (
     torchrun_environment,
     visible_gpus,
 )
-from nb2ddp.launch.failure import ending
+from nb2ddp.launch.failure import ending, say, stopped_sentence, tell_restart, tell_verdict
 from nb2ddp.launch.ranks import TORCHRUN_LOG, Ranks, clear_logs, held_logs
-from nb2ddp.launch.verdict import say, stopped_sentence, tell_restart, tell_verdict
 from nb2ddp.waiting import waiting
 
 GRACE_SECONDS = 10.0

@@ -7,7 +7,6 @@ torch and may be called while others train.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -96,7 +95,9 @@ class Reader:
             MonitorError: there is no driver, or it refuses.
         """
         if nvml is None:
-            nvml = importlib.import_module("pynvml")
+            import pynvml
+
+            nvml = pynvml
         self._nvml = nvml
         try:
             nvml.nvmlInit()

@@ -7,7 +7,7 @@ script imports torch, Transformers or Unsloth, and no other part of nb2ddp ever.
 
 from __future__ import annotations
 
-_PARTS = "watch written replace gpus models data compat draws".split()
+_PARTS = "watch replace gpus models data compat draws".split()
 """Modules with ``PATCHES`` for those that the script imports, in the order in which they are applied."""
 
 
