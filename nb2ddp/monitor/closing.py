@@ -23,7 +23,10 @@ def closing_facts(
     logs: Path | None = None,
 ) -> list[tuple[str, str]]:
     """Return what is known of a run, as (name, value); what is not known is left out."""
-    facts = [("time", _time(progress, seconds, nproc))]
+    trained = [record["train_runtime"] for record in progress.records if "train_runtime" in record]
+    ranks = f" on {nproc} process{'es' * (nproc > 1)}" if nproc else ""
+    of_it = f", {clock(trained[0])} of it training" if trained else ""
+    facts = [("time", f"{clock(seconds)}{ranks}{of_it}")]
     if progress.steps:
         speed = progress.samples_per_second
         batch = f", {progress.batch} sample{'s' * (progress.batch > 1)} each" if progress.batch else ""
@@ -43,14 +46,6 @@ def closing_facts(
     if outputs.how_to_load:
         facts.append(("load it", outputs.how_to_load))
     return facts
-
-
-def _time(progress: Progress, seconds: float, nproc: int) -> str:
-    trained = next(
-        (record["train_runtime"] for record in progress.records if "train_runtime" in record), None
-    )
-    ranks = f" on {nproc} process{'' if nproc == 1 else 'es'}" if nproc else ""
-    return clock(seconds) + ranks + (f", {clock(trained)} of it training" if trained is not None else "")
 
 
 def _written(outputs: Outputs) -> str:

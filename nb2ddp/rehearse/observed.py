@@ -81,11 +81,6 @@ class Rank:
             found.setdefault(note["batches"][0][0], []).extend(step.indices)
         return list(found.items())
 
-    def batch_sizes(self, iterator: int) -> list[int]:
-        """Return how many samples each batch of an iterator has."""
-        given = (note for note in self.of("batch") if note["iterator"] == iterator)
-        return [len(note["indices"] or ()) for note in given]
-
     def wrote_at(self, name: str) -> int | None:
         """Return the line of the script that wrote a file of the working folder."""
         path = str(self.folder / name)
@@ -102,11 +97,6 @@ class Rank:
     @property
     def first_digest(self) -> str | None:
         return next((note["digest"] for note in self.of("begin")), None)
-
-    @property
-    def is_unchanged(self) -> bool:
-        """Whether its parameters are after the last step what they were before the first."""
-        return bool(self.steps) and self.steps[-1].digest == self.first_digest
 
     @cached_property
     def loaders(self) -> list[Note]:

@@ -9,15 +9,18 @@ names that begin with an underscore are a cell's own.
 from __future__ import annotations
 
 import ast
+import contextlib
 import heapq
 import io
 import re
 import shlex
 import symtable
 import tokenize
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from nb2ddp.errors import NotebookError
@@ -72,9 +75,8 @@ def marimo_cells(path: Path, text: str) -> list[MarimoCell]:
             f"{path} uses `{asks[0]}`, which waits for a person or runs cells again: nobody is there on several GPUs. "
             "Write the value into the notebook instead."
         )
-    needs_marimo = len(re.findall(rf"\b{alias}\b", code)) > len(
-        re.findall(rf"\bimport marimo as {alias}\b", code)
-    )
+    imports = len(re.findall(rf"\bimport marimo as {alias}\b", code))
+    needs_marimo = len(re.findall(rf"\b{alias}\b", code)) > imports
     if not needs_marimo:
         made = [cell for cell in made if cell.source.strip() != f"import marimo as {alias}"]
     packages = [name for name in _dependencies(text) if needs_marimo or not re.match(r"marimo\b(?!-)", name)]
@@ -119,10 +121,7 @@ def _body(lines: list[str], header: int, end: int | None) -> str:
 def _found(source: str, is_disabled: bool) -> _Found:
     try:
         table = symtable.symtable(source, "cell", "exec")
-    except (
-        SyntaxError,
-        ValueError,
-    ):  # what marimo keeps as an unparsable cell: the conversion names its line
+    except (SyntaxError, ValueError):  # an unparsable cell of marimo's: the conversion names its line
         return _Found(source, is_disabled, frozenset(), frozenset())
     names = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)]
     deleted = {node.id for node in names if isinstance(node.ctx, ast.Del)}
@@ -144,17 +143,16 @@ def _run_order(cells: list[_Found]) -> list[_Found] | None:
     """Return the cells that run, in order; None where they use each other's names in a circle."""
     maker = {name: n for n, cell in enumerate(cells) for name in cell.binds if not name.startswith("_")}
     after = [{maker[name] for name in cell.uses if name in maker} - {n} for n, cell in enumerate(cells)]
-    waits = [len(of) for of in after]
-    ready, order = [n for n, count in enumerate(waits) if not count], []
-    while ready:
-        order.append(done := heapq.heappop(ready))
-        for n, of in enumerate(after):
-            if done in of:
-                waits[n] -= 1
-                if not waits[n]:
-                    heapq.heappush(ready, n)
-    if len(order) < len(cells):
+    sorter, ready, order = TopologicalSorter(dict(enumerate(after))), list[int](), list[int]()
+    try:
+        sorter.prepare()
+    except CycleError:
         return None
+    while sorter.is_active():
+        for n in sorter.get_ready():
+            heapq.heappush(ready, n)
+        order.append(heapq.heappop(ready))
+        sorter.done(order[-1])
     left_out: set[int] = set()
     for n in order:
         if cells[n].is_disabled or after[n] & left_out:
@@ -185,12 +183,8 @@ def _renamed(source: str, names: dict[str, str]) -> str:
     before = ""
     found = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if (
-            token.type == tokenize.NAME
-            and token.string in names
-            and before != "."
-            and token.start not in kept
-        ):
+        is_name = token.type == tokenize.NAME and token.string in names
+        if is_name and before != "." and token.start not in kept:
             found.append(token)
         before = token.string
     for token in reversed(found):
@@ -223,12 +217,8 @@ def _as_text(source: str, alias: str) -> MarimoCell | None:
 
 def _dependencies(text: str) -> list[str]:
     """Return the packages that the file's header asks for (PEP 723)."""
-    if not (found := _SCRIPT.search(text)):
-        return []
-    listed = re.search(
-        r"^dependencies = (\[.*?^\])", re.sub(r"^# ?", "", found[1], flags=re.MULTILINE), re.M | re.S
-    )
-    try:
-        return [str(name) for name in ast.literal_eval(listed[1])] if listed else []
-    except (ValueError, SyntaxError):
-        return []
+    if found := _SCRIPT.search(text):
+        with contextlib.suppress(tomllib.TOMLDecodeError):
+            header = tomllib.loads(re.sub(r"^# ?", "", found[1], flags=re.MULTILINE))
+            return [str(name) for name in header.get("dependencies", [])]
+    return []

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import nb2ddp.waiting
 from nb2ddp.cli import main
-from nb2ddp.rehearse.progress import Lines
+from nb2ddp.rehearse.progress import Display
 from nb2ddp.rehearse.runs import Following, Run
 from tests.e2e.test_magic import DATA, LOOP, MODEL
 from tests.support.helpers import notebook
@@ -24,7 +24,7 @@ def test_each_phase_is_a_line_and_a_long_one_says_more(
     monkeypatch.setattr(nb2ddp.waiting, "FIRST_SECONDS", 0.0)
     said: list[str] = []
     with nb2ddp.waiting.waiting("") as line:
-        display = Lines(said.append, line)
+        display = Display(said.append, line)
         display.phase("preparing")
         display.phase("2 processes")
         display.status({"rank 0": "step 1"})

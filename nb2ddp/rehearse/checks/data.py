@@ -154,8 +154,8 @@ def ranks_order(evidence: Evidence) -> dict[str, list[list[int]]]:
     order = {}
     for number, indices in drawn.items():
         left = iter(indices)
-        sizes = evidence.one.batch_sizes(number)
-        order[str(number)] = [list(itertools.islice(left, size)) for size in sizes]
+        given = (note for note in evidence.one.of("batch") if note["iterator"] == number)
+        order[str(number)] = [list(itertools.islice(left, len(note["indices"] or ()))) for note in given]
     return order
 
 

@@ -79,7 +79,7 @@ def replicas(evidence: Evidence) -> Point:
         sentence = f"the ranks' parameters are no longer the same after step {number}"
         line = evidence.ranks[0].steps[number - 1].line
         faults.append(Fault("replicas-differ", sentence, line, number))
-    if all(rank.is_unchanged for rank in evidence.ranks):
+    if all(rank.steps and rank.steps[-1].digest == rank.first_digest for rank in evidence.ranks):
         said = f"{said}; the training did not change them"
     off = trained_apart(evidence)
     if off is not None:

@@ -100,17 +100,17 @@ def _set_device(original: Callable[..., Any], device: Any) -> None:
 def _module_to(original: Callable[..., Any], self: Any, *others: Any, **options: Any) -> Any:
     asked = [value for value in (*others[:1], options.get("device")) if _is_gpu(value)]
     if asked and notes.called_by_script(3):
-        _placed(self, asked[0])
+        _placed(asked[0])
     return _on_cpu(original, self, *others, **options)
 
 
 def _module_cuda(original: Callable[..., Any], self: Any, device: Any = None) -> Any:
     if notes.called_by_script(3):
-        _placed(self, "cuda" if device is None else device)
+        _placed("cuda" if device is None else device)
     return self
 
 
-def _placed(module: Any, device: Any) -> None:
+def _placed(device: Any) -> None:
     """Note a model that is put on a GPU; in a conversion of ours, each rank sees its own alone, as GPU 0."""
     if PLAN.get("handmade") and notes.runtime() is None:
         index = _number(device)
