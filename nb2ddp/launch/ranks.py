@@ -15,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from nb2ddp.errors import LaunchError
+from nb2ddp.errors import LaunchError, OutputError
+from nb2ddp.folder_lock import locked
 
 if TYPE_CHECKING:
     from nb2ddp.launch.run import Observer
@@ -179,62 +180,44 @@ def held_logs(log_dir: Path, patience: float = _PATIENCE, *, shared: bool = Fals
 
     Raises LaunchError where one goes on already: it would lose its logs, and both would write the same files.
     """
-    handle = None
-    with contextlib.suppress(OSError, ImportError):  # Windows, or a file system without locks
+    begun: list[bool] = []
+    with contextlib.ExitStack() as held:
         try:
-            handle = _locked(log_dir, patience, shared)
-        except BlockingIOError:
+            with contextlib.suppress(OSError, AttributeError):  # folders are not opened, as on Windows
+                _hold(log_dir, patience, shared, held)
+        except OutputError:
             raise LaunchError(
                 f"Another run goes on and writes its logs to {log_dir}; wait for its end, or give this one a "
                 "folder with --log-dir and another working folder."
             ) from None
-    begun: list[bool] = []
-    try:
-        yield begun
-    finally:
-        if not begun:
-            with contextlib.suppress(OSError):
-                log_dir.rmdir()
-        if handle is not None:
-            os.close(handle)  # the lock ends with it
+        try:
+            yield begun
+        finally:
+            if not begun:
+                with contextlib.suppress(OSError):
+                    log_dir.rmdir()
 
 
-def _locked(log_dir: Path, patience: float, shared: bool) -> int:
-    """Return a handle of the folder with its lock.
+def _hold(log_dir: Path, patience: float, shared: bool, held: contextlib.ExitStack) -> None:
+    """Put the lock of the folder among what is held.
 
     A run that ends removes an empty folder while others wait for its lock: whoever gets the lock of a folder that is
     no longer there makes it again and waits for the lock of that one, for ``patience`` seconds.
 
-    Raises BlockingIOError where another run keeps the folder, another OSError where locks do not work.
+    Raises OutputError where another run keeps the folder.
     """
     until = time.monotonic() + patience
     while True:
         log_dir.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            handle = os.open(log_dir, os.O_RDONLY)
-            try:
-                _lock(handle, until, shared)
-                if os.path.samestat(os.fstat(handle), os.stat(log_dir)):
-                    return handle
-            except BaseException:
-                os.close(handle)
-                raise
-            os.close(handle)
-        if time.monotonic() > until:
-            raise OSError(f"{log_dir} is another folder each time")
+        with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as taken:
+            before = os.stat(log_dir)
+            taken.enter_context(locked(log_dir, max(until - time.monotonic(), 0), shared=shared))
+            if os.path.samestat(before, os.stat(log_dir)):
+                held.push(taken.pop_all())
+                return
+        if time.monotonic() > until:  # a network's file system may give a folder another inode at each look
+            return
         time.sleep(0.02)
-
-
-def _lock(handle: int, until: float, shared: bool) -> None:
-    import fcntl
-
-    while True:
-        try:
-            return fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise
-        time.sleep(0.2)
 
 
 def clear_logs(log_dir: Path) -> None:

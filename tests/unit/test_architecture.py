@@ -94,7 +94,7 @@ ROOMS: dict[str, set[str]] = {
         *("analysis", "ddp_folder", "errors", "options", "plain_text", "rendering", "rewriting", "rules"),
         *("runtime", "secrets", "source", "targets"),
     },
-    "launch": {"ddp_folder", "errors", "plain_text", "regular_files", "waiting"},
+    "launch": {"ddp_folder", "errors", "folder_lock", "plain_text", "regular_files", "waiting"},
     "monitor": {"errors", "launch", "plain_text", "rendering", "waiting"},
     "page": {"conversion", "ddp_folder", "options", "rendering", "rewriting", "secrets", "source"},
     "web": {"conversion", "ddp_folder", "errors", "options", "page", "rendering", "source"},
