@@ -140,9 +140,13 @@ class _Follower:
                 value = self._sum([self._names.get(key), self._value(node.value)])
                 self._bind(node.target, value)
                 self._note(value, node, f"{key} = ", ("+=", key))
+            case ast.For() | ast.AsyncFor() | ast.comprehension():
+                # all items at once: whatever the loop does, it is to put them together
+                value = self._value(node.iter)
+                self._bind(node.target, self._sum(value) if isinstance(value, list) else value)
+                for child in node.ifs if isinstance(node, ast.comprehension) else [*node.body, *node.orelse]:
+                    self._follow(child)
             case _:
-                if isinstance(node, ast.For | ast.comprehension):
-                    self._bind_item(node)
                 for child in ast.iter_child_nodes(node):
                     self._follow(child)
 
@@ -155,11 +159,6 @@ class _Follower:
         elif isinstance(value, dict):
             self._names |= {f'{name}["{key}"]': item for key, item in value.items()}
         self._names[name] = value
-
-    def _bind_item(self, loop: ast.For | ast.comprehension) -> None:
-        """Give the name of a loop all items at once: whatever the loop does, it is to put them together."""
-        value = self._value(loop.iter)
-        self._bind(loop.target, self._sum(value) if isinstance(value, list) else value)
 
     # ---- expressions
 
@@ -174,9 +173,10 @@ class _Follower:
         if not isinstance(value, tuple) or (len(value) == 1 and value[0].is_whole):
             return
         before = self.built.get(key)
-        self._size += len(_str(value)) - (len(_str(before.pieces)) if before else 0)
-        if self._size > _MOST_BUILT:
+        size = self._size + _length(value) - (_length(before.pieces) if before else 0)
+        if size > _MOST_BUILT:
             raise _Enough
+        self._size = size
         self.built[key] = Built(self._index, self._above + node.lineno, context, value)
 
     def _note_together(self, values: Sequence[Any], node: ast.expr) -> None:
@@ -356,8 +356,12 @@ def _literals(text: Text) -> frozenset[str]:
     return frozenset[str]().union(*(piece.literals for piece in text))
 
 
+def _length(text: Text) -> int:
+    return sum(len(piece.text) for piece in text)
+
+
 def _changed(text: Text, change: Callable[[str], str]) -> Text:
-    made = change(_str(text))
+    made = change(_str(text)) if _length(text) <= _MOST_TEXT else ""
     return (Piece(made, _literals(text)),) if made and len(made) <= _MOST_TEXT else ()
 
 

@@ -275,8 +275,10 @@ def test_what_is_not_known_is_a_hole() -> None:
         "l = ['a']\nl.append(l)\nx = ''.join(l)",
         "d = {}\nd['a'] = d\nx = d['a']['a'] + 'b'",
         "x = " + "'a'.replace('a', " * 90 + "'b'" + ")" * 90,
+        "x = " + "[a for a in " * 60 + "'b'" + "]" * 60,
+        "x = 'ab'\n" + "x = x + x\n" * 15 + f"y = ''.join([{'x, ' * 9000}])",
     ],
-    ids=range(15),
+    ids=range(17),
 )
 def test_what_is_put_together_has_its_limits(bomb: str) -> None:
     start = time.process_time()
