@@ -26,6 +26,7 @@ _LONGEST = 48 * 3600.0
 _HICCUPS = (errors.UnreachableError, errors.ServerError, errors.TooManyRequestsError)
 _NO_LOG_YET = (errors.ForbiddenError, errors.NotFoundError)
 
+_LONGEST_LINE = 1000  # characters of a line that are read
 _FAILED = re.compile(r"(?m)^nb2ddp: (\w{1,20} failed: [^\r\n]{1,300})")
 
 
@@ -37,9 +38,11 @@ class Progress(progress.Progress):
 
     def read(self, text: str) -> None:
         """Read the next piece of the log; a line may be split over two pieces."""
-        with suppress(ValueError, OverflowError):  # a number of thousands of digits
-            for match in _FAILED.finditer(self.feed(text)):
-                self.failure = shown(match[1])
+        for line in text.splitlines(keepends=True):
+            with suppress(ValueError, OverflowError):  # a number of thousands of digits
+                for match in _FAILED.finditer(self.feed(line[-_LONGEST_LINE:])):
+                    self.failure = shown(match[1])
+            self._rest = self._rest[-_LONGEST_LINE:]
 
     def __str__(self) -> str:
         parts = [f"step {self.step}/{self.total}"] if self.total else []

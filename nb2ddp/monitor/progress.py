@@ -38,20 +38,18 @@ class _Bar:
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _BAR = re.compile(
-    r"""[ \t]*(?:(?P<label>[^\r\n|]*?):[ ]+)?[ ]*\d+%\|[^|]*\|[ ]
+    r"""[ \t]*+(?:(?P<label>[^\r\n|]*?):[ ]++)?[ ]*+\d+%\|[^|]*\|[ ]
     (?P<done>\d+)/(?P<total>\d+)[ ]\[[\d:]+<(?P<left>[\d:?]+),[ ]*(?P<rate>\d+(?:\.\d*)?|\?)(?P<unit>[^,\]]*)
     (?:,[ ](?P<postfix>[^\]]*))?\]""",
     re.VERBOSE,
 )
-_COUNT = re.compile(
-    r"[ \t]*[^\r\n|{]*: \d+ \w+ \[[\d:]+, +[\d.?]+ [^\]]*\]"
-)  # a bar whose total is not known
+_COUNT = re.compile(r"[^\r\n|{]*: \d+ \w+ \[[\d:]+, +[\d.?]+ [^\]]*\]")  # a bar whose total is not known
 _LOSS = re.compile(
-    r"(?<![\w_])(?:train_?)?loss['\"]?[ \t]*[:=]?[ \t]*(?:tensor\()?"
+    r"(?<![\w_])(?:train_?)?loss['\"]?[ \t]*+[:=]?[ \t]*+(?:tensor\()?"
     r"(?P<loss>\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan)",
     re.I,
 )
-_STEP = re.compile(r"(?<![\w_])(?:step|iter(?:ation)?)[ \t]*[:=]?[ \t]*(?P<step>\d+)", re.I)
+_STEP = re.compile(r"(?<![\w_])(?:step|iter(?:ation)?)[ \t]*+[:=]?[ \t]*+(?P<step>\d+)", re.I)
 _BATCH = re.compile(r"^nb2ddp: batch .* = (?P<total>\d+) per step$")
 _REPLICAS = re.compile(
     r"^nb2ddp: (?P<replicas>\d+ (replicas equal, bit for bit|ranks hold one model in shards))"

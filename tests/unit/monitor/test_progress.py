@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from nb2ddp.jupyter import html as html_of_run
@@ -195,3 +197,10 @@ def test_what_bars_leave_is_no_text() -> None:
 def test_what_was_printed_ends_the_start() -> None:
     assert heard(" \n").stage == "starting"
     assert heard("12 batches\n").stage == "running"
+
+
+@pytest.mark.parametrize("start", ["", "loss", "step", "Map:", "loss: 1.5 step"])
+def test_blanks_cost_no_more_than_they_are_long(start: str) -> None:
+    progress, began = Progress(), time.process_time()
+    progress.feed(f"{start}{' ' * 50_000}\n")
+    assert time.process_time() - began < 2
