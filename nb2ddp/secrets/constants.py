@@ -144,8 +144,9 @@ class _Follower:
                 # all items at once: whatever the loop does, it is to put them together
                 value = self._value(node.iter)
                 self._bind(node.target, self._sum(value) if isinstance(value, list) else value)
-                for child in node.ifs if isinstance(node, ast.comprehension) else [*node.body, *node.orelse]:
-                    self._follow(child)
+                for child in ast.iter_child_nodes(node):
+                    if child not in (node.target, node.iter):
+                        self._follow(child)
             case _:
                 for child in ast.iter_child_nodes(node):
                     self._follow(child)
