@@ -51,7 +51,7 @@ class Rule:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        return re.compile(_as_python(self.regex))
+        return re.compile(self.regex)
 
     def fits_after(self, before: str) -> bool:
         """Return whether a match may stand behind this text."""
@@ -111,12 +111,3 @@ def _is_random(value: str) -> bool:
     if not re.search(r"[-_.:]", value):  # no words that are joined: "a1b" switches twice
         switch = f"(?={switch})"
     return len(re.findall(switch, value)) >= max(4, 2 * len(words))
-
-
-def _as_python(regex: str) -> str:
-    """Return a regular expression in RE2's syntax, as gitleaks has it, in Python's.
-
-    Python takes flags for all of an expression at its start alone, and has no ``\\z``.
-    """
-    regex = regex.replace(r"\z", r"\Z").replace("[[:alnum:]]", "[A-Za-z0-9]")
-    return re.sub(r"(?<=.)\(\?i\)(.*)$", r"(?i:\1)", regex, flags=re.DOTALL) if "(?i)" in regex[1:] else regex

@@ -370,7 +370,9 @@ def _read(node: ast.AST) -> tuple[str, str]:
     match node:
         case ast.Call(ast.Attribute(attr="get_secret"), [ast.Constant(str(name))]):
             return name, "secret"
-        case ast.Subscript(environ, ast.Constant(str(name)), context) if _is_environ(environ):
+        case ast.Subscript(ast.Attribute() | ast.Name() as environ, ast.Constant(str(name)), context):
+            if not ast.unparse(environ).endswith("environ"):
+                return "", ""
             how = "required" if isinstance(context, ast.Load) else "optional"
         case ast.Call(ast.Attribute() | ast.Name() as called, [ast.Constant(str(name)), *_]):
             if not re.search(r"\b(?:environ\.get|getenv)$", ast.unparse(called)):
@@ -379,7 +381,3 @@ def _read(node: ast.AST) -> tuple[str, str]:
         case _:
             return "", ""
     return (name, how) if _TOKEN_NAME.fullmatch(name) else ("", "")
-
-
-def _is_environ(node: ast.expr) -> bool:
-    return isinstance(node, ast.Attribute | ast.Name) and ast.unparse(node).endswith("environ")
