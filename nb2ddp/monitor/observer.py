@@ -259,7 +259,7 @@ class Monitor(Listener):
         return rows
 
     def _summary(self) -> Summary:
-        training = list(self._training())
+        training = self._training()
         waits = Counter(moment.straggler.rank for moment in training if moment.straggler)
         rows = []
         for rank in sorted({sample.rank for moment in self._moments for sample in moment.samples}):
@@ -286,18 +286,12 @@ class Monitor(Listener):
         """Return a figure that the Trainer has logged."""
         return next((record[key] for record in self.progress.records if key in record), None)
 
-    def _training(self) -> Iterator[Moment]:
-        """Yield the moments from the first step to the last, with all ranks there; else all of them."""
-        pace, ranks = self._pace, self._peaks.keys()
-        for moment in self._moments:
-            stepping = (
-                pace.first is None
-                or pace.last is None
-                or pace.last == pace.first
-                or pace.first[0] <= moment.seconds <= pace.last[0]
-            )
-            if stepping and len(moment.samples) == len(ranks):
-                yield moment
+    def _training(self) -> list[Moment]:
+        """Return the moments from the first step to the last, with all ranks there; else all of them."""
+        first, last = self._pace.first, self._pace.last
+        begin, end = (first[0], last[0]) if first and last and first != last else (0.0, math.inf)
+        whole = (moment for moment in self._moments if len(moment.samples) == len(self._peaks))
+        return [moment for moment in whole if begin <= moment.seconds <= end]
 
     def _waited_for(self, training: list[Moment], waits: Counter[int]) -> Iterator[str]:
         if len(self._peaks) < 2:
