@@ -3,13 +3,15 @@
 A new folder is staged beside its place and renamed, so it appears whole. In a folder that exists, the files
 are staged in its hidden folder `.nb2ddp`, a journal of old and new digests is written, and the files are
 renamed; whoever reads or writes the folder next finishes what a killed process has left. Nothing is replaced
-or removed that nb2ddp has not written, or that was edited since; with ``force`` it is kept as `.bak`.
+or removed that nb2ddp has not written, or that was edited since; with ``force`` it is kept as `.bak`, and the
+next one as `.bak2`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -343,12 +345,19 @@ def _update(folder: Path, contents: Mapping[str, bytes], *, force: bool) -> None
         journal = {"old": old, "new": new | dict.fromkeys(gone, _ABSENT), "staged": staged}
         _write_file(staging / f"{_JOURNAL}.new", json_text(journal).encode())
         for name in {*edited, *foreign} & contents.keys():
-            shutil.copy2(folder / name, folder / f"{name}.bak", follow_symlinks=False)
+            shutil.copy2(folder / name, _backup(folder / name), follow_symlinks=False)
         os.replace(staging / f"{_JOURNAL}.new", staging / _JOURNAL)
     except BaseException:
         _remove_staging(folder)
         raise
     _finish(folder)
+
+
+def _backup(file: Path) -> Path:
+    """Return the first free of NAME.bak, NAME.bak2 and so on: an earlier one is an edit too."""
+    numbers = itertools.chain([""], itertools.count(2))
+    places = (file.with_name(f"{file.name}.bak{number}") for number in numbers)
+    return next(place for place in places if not os.path.lexists(place))
 
 
 def _can_replace(folder: Path, name: str) -> bool:

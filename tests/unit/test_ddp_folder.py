@@ -62,7 +62,11 @@ def test_force_overwrites_edits_and_keeps_them(tmp_path: Path) -> None:
     (tmp_path / "train_ddp.py").write_text("mine\n")
     put(tmp_path, SECOND, force=True)
     assert found(tmp_path) == {**SECOND, "train_ddp.py.bak": "mine\n"}
-    put(tmp_path, FIRST)
+    (tmp_path / "train_ddp.py").write_text("mine too\n")
+    put(tmp_path, FIRST, force=True)
+    kept = {"train_ddp.py.bak": "mine\n", "train_ddp.py.bak2": "mine too\n"}
+    assert found(tmp_path) == {**FIRST, **kept}
+    put(tmp_path, SECOND)
 
 
 def test_a_deleted_file_comes_back(tmp_path: Path) -> None:
