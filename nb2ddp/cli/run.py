@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nb2ddp.cli.common import PathName, say, script_of, script_place, until_interrupted
+from nb2ddp.cli.common import PathName, say, script_of, script_place
 from nb2ddp.ddp_folder import SETUP
 from nb2ddp.errors import LaunchError
 
@@ -90,8 +90,7 @@ def run(
     if monitor and quiet:
         raise click.UsageError("--monitor shows what --quiet leaves out: give one of them.")
     logs = default_log_dir(script_place(target)) if log_dir is None else log_dir
-    with until_interrupted("interrupted; nothing was started"):
-        refuse_beside_another(logs, ctx.meta[_TORCHRUN])
+    refuse_beside_another(logs, ctx.meta[_TORCHRUN])
     used = ctx.with_resource(contextlib.ExitStack())
     script = script_of(target, nproc or 2, used)
     if nproc != 1:
@@ -99,7 +98,7 @@ def run(
     step = script.with_name(SETUP)
     if setup and not step.exists() and not quiet:
         say(f"there is no {SETUP}: the notebook installs nothing")
-    observer = None if quiet else _observer(script, monitor=monitor)
+    observer = _observer(script, monitor=monitor, quiet=quiet)
     began = time.time()
     with _runner(script, resume) as runner:
         code = launch(
@@ -114,7 +113,7 @@ def run(
             resume=_again(ctx, script),
             observer=observer,
         )
-    if code == 0 and observer is not None:
+    if code == 0 and not quiet:
         _close(observer, script, began, logs)
     raise SystemExit(code)
 
@@ -176,14 +175,14 @@ def _runner(script: Path, resume: bool) -> Iterator[Path | None]:
         yield runner
 
 
-def _observer(script: Path, *, monitor: bool) -> Listener | Monitor:
+def _observer(script: Path, *, monitor: bool, quiet: bool) -> Listener | Monitor:
     if monitor:
         from nb2ddp.monitor.observer import Monitor
 
         return Monitor(script.name)
     from nb2ddp.monitor.listener import Listener
 
-    return Listener()
+    return Listener(quiet=quiet)
 
 
 def _close(observer: Listener | Monitor, script: Path, began: float, logs: Path) -> None:

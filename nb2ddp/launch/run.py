@@ -157,7 +157,7 @@ def launch(
         _require_torch(python, script)
         if nproc is None:
             what = "starting Python with torch, to count the GPUs"
-            with waiting(what) if observer else contextlib.nullcontext():
+            with waiting(what) if observer and not quiet else contextlib.nullcontext():
                 nproc = 2 if cpu else visible_gpus(python)
             if signals.received:
                 return signals.exit_code

@@ -20,9 +20,9 @@ class Listener:
     While rank 0 prints nothing, a line on stderr says the stage. Nothing that fails here ends the run.
     """
 
-    def __init__(self, said: str = "") -> None:
-        """Follow a training; or what is waited for is ``said``."""
-        self._said = said
+    def __init__(self, said: str = "", *, quiet: bool = False) -> None:
+        """Follow a training; or what is waited for is ``said``. ``quiet``: add no line of our own."""
+        self._said, self._quiet = said, quiet
         self.progress = Progress()
         self.peak_memory: dict[int, int] = {}
         self.nproc = 0
@@ -45,7 +45,7 @@ class Listener:
         return self._relay.sinks
 
     def install(self) -> contextlib.AbstractContextManager[tuple[int, int]]:
-        return installing()
+        return contextlib.nullcontext((1, 2)) if self._quiet else installing()
 
     def started(self, rank: int, local_rank: int, pid: int) -> None:
         self.nproc = max(self.nproc, local_rank + 1)
@@ -67,7 +67,9 @@ class Listener:
         if self._relay is not None:
             self._relay.close()
         self._waiting.clear()
-        if not self._line_ended:  # a bar stands there, and what is said next has a line of its own
+        if not (
+            self._line_ended or self._quiet
+        ):  # a bar stands there, and what is said next has a line of its own
             with contextlib.suppress(OSError, ValueError):
                 print(file=sys.stderr, flush=True)
 
@@ -87,7 +89,7 @@ class Listener:
             said = "ending: rank 0 is done, and the other processes end"
         elif stage == "training" and total:
             said += f": step {self.progress.step} of {total}"
-        if self._line_ended:
+        if self._line_ended and not self._quiet:
             self._waiting.show(said, now - self._started, now - self._silent_since)
 
 

@@ -166,6 +166,20 @@ def test_ctrl_c_ends_with_what_is_kept(tmp_path: Path, saves: bool) -> None:
         )
 
 
+def test_ctrl_c_shows_no_traceback_of_a_quiet_run(tmp_path: Path) -> None:
+    process = start(tmp_path, SAVES, "-q")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "saved\n"
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=LONG)
+    assert process.returncode == 130
+    assert err == (
+        "nb2ddp: stopped by SIGINT; kept: outputs/checkpoint-20; to go on from it: "
+        "nb2ddp run train.py --cpu --quiet --resume\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
