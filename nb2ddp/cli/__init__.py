@@ -44,6 +44,9 @@ class _Group(click.Group):
         except Nb2ddpError as error:
             say(str(error))
             ctx.exit(error.exit_code)
+        except (KeyboardInterrupt, click.Abort):
+            say("interrupted")
+            ctx.exit(130)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, each with the first sentence of its help as a whole."""

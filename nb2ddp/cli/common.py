@@ -35,7 +35,7 @@ class PathName(click.Path):
     """A path on the command line; an empty one, as of a shell's unset variable, would be the working folder."""
 
     def __init__(self, **more: Any) -> None:
-        super().__init__(path_type=Path, **more)
+        super().__init__(**{"path_type": Path, **more})
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not str(value).strip():

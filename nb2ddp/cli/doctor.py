@@ -49,9 +49,10 @@ def doctor(
       nb2ddp doctor
       nb2ddp doctor finetune_ddp --nproc 2 --python venv/bin/python
     """
-    from nb2ddp.doctor import examination
-    from nb2ddp.doctor.machine import Settings, look
-    from nb2ddp.doctor.script import imports_of
+    with waiting("starting"):
+        from nb2ddp.doctor import examination
+        from nb2ddp.doctor.machine import Settings, look
+        from nb2ddp.doctor.script import imports_of
 
     if folder is not None and not folder.is_dir():
         raise click.UsageError(f"{folder} is no folder of a conversion; `nb2ddp convert` makes one.")

@@ -19,7 +19,7 @@ KAGGLE_CODES = "The exit code says what failed; docs/exit_codes.md lists the cod
 
 
 @click.command(epilog=KAGGLE_CODES)
-@click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False)
+@click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False, type=PathName(path_type=str))
 @click.option("--follow", is_flag=True, help="Watch until the kernel has ended.")
 def status(target: str | None, follow: bool) -> None:
     """Show the state of a kernel on Kaggle; the exit code is not 0 if it failed.
@@ -43,7 +43,7 @@ def status(target: str | None, follow: bool) -> None:
 
 
 @click.command(epilog=KAGGLE_CODES)
-@click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False)
+@click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False, type=PathName(path_type=str))
 @click.option("--follow", is_flag=True, help="Print on until the kernel has ended.")
 def logs(target: str | None, follow: bool) -> None:
     """Print the log of a kernel on Kaggle.
@@ -66,7 +66,7 @@ def logs(target: str | None, follow: bool) -> None:
 
 
 @click.command(epilog=KAGGLE_CODES)
-@click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False)
+@click.argument("target", metavar="[OWNER/SLUG|DIR]", required=False, type=PathName(path_type=str))
 @click.option("--follow", is_flag=True, help="Wait until the kernel has ended.")
 @click.option(
     "-o",

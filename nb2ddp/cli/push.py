@@ -72,6 +72,7 @@ def _source_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--resume-from",
     metavar="OWNER/SLUG|DIR",
+    type=PathName(path_type=str),
     help="Continue from the last checkpoint of that kernel (or of datasets/OWNER/SLUG), in a new kernel.",
 )
 @click.option(
@@ -297,7 +298,8 @@ def _can_ask() -> bool:
 def _confirm_public(ref: str, yes: bool) -> None:
     question = f"{ref} will be public: everyone can see the code, its log and its output. Push it?"
     if not yes and not click.confirm(terminal_safe(question), err=True):
-        raise click.Abort
+        say("nothing was pushed")
+        raise SystemExit(1)
 
 
 def _echo_request(url: str, request: dict[str, Any], place: Path, hours: int) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -39,6 +40,7 @@ def test_run_of_what_cannot_be_run(invoke: Invoke, tmp_path: Path, target: str) 
         ["convert", "a.ipynb", "-o", ""],
         ["convert", "/"],
         *(["run", ""], ["rehearse", " "], ["push", "--kaggle", ""], ["emit", "--target", "slurm", ""]),
+        *(["status", ""], ["logs", " "], ["fetch", ""], ["push", "--resume-from", ""]),
         *(["prove", "", "a.py"], ["doctor", ""], ["run", "a_ddp", "--log-dir", ""]),
     ],
     ids=" ".join,
@@ -50,6 +52,18 @@ def test_a_path_that_cannot_be_meant_is_a_usage_error(
     result = invoke(*words)
     assert result.exit_code == 2, result.output
     assert [path.name for path in tmp_path.iterdir()] == ["a.ipynb"]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, click.Abort])
+def test_ctrl_c_says_so_with_its_exit_code(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]
+) -> None:
+    def stopped(*_: object) -> None:
+        raise stop
+
+    monkeypatch.setattr("nb2ddp.doctor.machine.look", stopped)
+    result = invoke("doctor", "--cpu")
+    assert (result.exit_code, result.stderr) == (130, "nb2ddp: interrupted\n")
 
 
 def test_a_sentence_breaks_between_words_on_a_terminal(
