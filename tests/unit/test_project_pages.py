@@ -24,6 +24,7 @@ from nb2ddp.conversion.pipeline import convert
 from nb2ddp.conversion.report import batches
 from nb2ddp.ddp_folder import edited_since
 from nb2ddp.errors import REPOSITORY, install_command
+from nb2ddp.runtime import support_module
 from tests.support import ROOT, SAMPLES
 
 
@@ -241,6 +242,18 @@ def test_a_wrong_command_is_found() -> None:
     assert fault("convert", ["x.ipynb", "--no-such-option"])
     assert fault("convert", ["x.ipynb", "--batch", "other"])
     assert fault("konvert", ["x.ipynb"])
+
+
+def test_an_option_or_a_variable_that_a_page_names_exists() -> None:
+    """docs/commands.md is made from the code; docs/peers.md names options of other tools."""
+    docs = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
+    del docs["peers.md"]
+    named = re.findall(r"`(--[a-z-]+)", "".join([*docs.values(), (ROOT / "README.md").read_text()]))
+    assert len(named) > 100
+    assert set(named) <= set(re.findall(r"--[a-z-]+", docs["commands.md"]))
+    variables = re.findall(r"^(NB2DDP_\w+)", support_module(), re.MULTILINE)
+    assert len(variables) > 3
+    assert [name for name in variables if name not in docs["configuration.md"]] == []
 
 
 PACKAGE = "".join(
