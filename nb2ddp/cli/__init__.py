@@ -12,7 +12,7 @@ import click
 
 from nb2ddp import __version__
 from nb2ddp.cli import convert, doctor, emit, init, kernel, prove, push, rehearse, rules, run, web
-from nb2ddp.cli.common import say
+from nb2ddp.cli.common import say, to_width
 from nb2ddp.errors import Nb2ddpError
 from nb2ddp.plain_text import terminal_safe
 
@@ -39,7 +39,8 @@ class _Group(click.Group):
             sys.stdout.flush()
             return result
         except click.ClickException as error:
-            vars(error)["message"] = terminal_safe(error.message)
+            shown = to_width(terminal_safe(error.format_message()), sys.stderr, beside=len("Error: "))
+            vars(error)["format_message"] = lambda: shown
             raise
         except Nb2ddpError as error:
             say(str(error))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from nb2ddp.cli.common import PathName, Sectioned, echo, echo_step, say, script_of
+from nb2ddp.cli.common import PathName, Sectioned, echo, echo_step, say, script_of, to_width
 from nb2ddp.source.notebook import is_notebook
 from nb2ddp.targets import TARGETS
 from nb2ddp.targets.option import TargetOption, options_of
@@ -112,7 +113,8 @@ def emit(
             say(warning)
     for note in emitting.emit(job, target, starter, place, force=force):
         say(note)
-    echo(f"Wrote {place}/ for {job.machines}. Next, in that folder on the cluster:", err=True)
+    done = f"Wrote {place}/ for {job.machines}. Next, in that folder on the cluster:"
+    echo(to_width(done, sys.stderr), err=True)
     if (place / SETUP).is_file() and not starter.installs:
         echo_step(f"python {SETUP}", "once for each Python that trains: what the notebook installs")
     command, _, why = starter.next_command(job).partition("    (")

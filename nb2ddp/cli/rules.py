@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import shutil
+import sys
 from dataclasses import dataclass
 
 import click
 
-from nb2ddp.cli.common import echo
+from nb2ddp.cli.common import echo, to_width
 
 _COLORS = {"+": "green", "-": "red"}
 
@@ -49,14 +51,14 @@ def rules(name: str | None) -> None:
     if name is None:
         width = max(map(len, pages))
         for each, page in pages.items():
-            echo(f"{each.ljust(width)}  {page.summary}")
+            echo(to_width(f"{each.ljust(width)}  {page.summary}", sys.stdout))
         return
     if name not in pages:
         raise click.UsageError(f"there is no rule {name!r}{_nearest(name, list(pages))}")
     page = pages[name]
     echo(name, bold=True)
     for paragraph in (page.summary, *page.paragraphs):
-        echo(f"\n{click.wrap_text(paragraph, 100)}")
+        echo(f"\n{click.wrap_text(paragraph, min(100, shutil.get_terminal_size().columns))}")
     title = "In the notebook (-) and in the script (+):" if page.changes else "For example:"
     echo(f"\n{title}", bold=True)
     for line in page.diff:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,24 @@ def test_a_sentence_breaks_between_words_on_a_terminal(
     lines = capsys.readouterr().err.splitlines()
     assert all(len(line) <= 30 or "`nb2ddp run a_ddp --cpu`" in line for line in lines)
     assert any("`nb2ddp run a_ddp --cpu`" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "words", [["rules"], ["rules", "batch"], ["rules", "nothing-of-this-name"], ["run", "a", "-x"]]
+)
+def test_nothing_is_longer_than_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    with pytest.raises(SystemExit):
+        main(words)
+    lines = re.sub(r"\x1b\[\d*m", "", "".join(capsys.readouterr())).splitlines()
+    assert lines
+    assert [line for line in lines if len(line) > 80 and line[:3] not in ("  +", "  -", "   ")] == [], (
+        "not code"
+    )
 
 
 def test_run_starts_the_script_of_a_folder(tmp_path: Path) -> None:
