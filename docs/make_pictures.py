@@ -148,12 +148,12 @@ def terminal() -> None:
         shutil.copy(LOOP, folder)
         stem = LOOP.stem
         commands = (
-            f"pip install -q {Path(wheel).name}",
             f"nb2ddp convert {LOOP.name}",
             f"nb2ddp rehearse {stem}_ddp",
             f"nb2ddp run {stem}_ddp --cpu",
         )
         with typed_into_tmux(stack_without_nb2ddp(Path(name) / "venv"), folder) as show:
+            show(f"pip install -q {Path(wheel).name}")  # which a reader does not have
             shows = [(command, show(command)) for command in commands]
     shows[-1] = (commands[-1], end_of_run(shows[-1][1]))
     saved("terminal-80.svg", "First steps with nb2ddp in a terminal of 80 columns", shows, 80)
