@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -51,6 +52,7 @@ def with_arguments(function: _Function) -> _Function:
 def help_text(magic: Any) -> str:
     """Return the usage, the docstring and the options of a magic as plain text."""
     text: str = magic.parser.format_help()
+    text = re.sub(r"^( *Examples)\n *-+$", r"\1:", text.replace("``", "`"), flags=re.MULTILINE)
     return "Usage:\n" + text.replace("::\n", ":\n").removeprefix(":").strip("\n")
 
 

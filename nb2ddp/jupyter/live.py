@@ -30,6 +30,7 @@ _LAST_WORDS = (
     "Traceback (most recent call last)",
     "nb2ddp: rank ",
     "nb2ddp: the script failed",
+    "nb2ddp: the run cannot start",
     "nb2ddp: the traceback",
 )
 

@@ -343,7 +343,8 @@ def _remarks(conversion: Conversion, chosen: history.Chosen, cell: str | None) -
     assert conversion.script is not None
     cells = "\n".join(line.text for line in conversion.script.lines if line.cell)
     if not any(word in cells for word in _SAVES) and "Trainer(" not in cells:
-        notes.append('nothing is saved: add model.save_pretrained("lora") to the cell, or the result is lost')
+        way = 'model.save_pretrained("lora") or torch.save(model.state_dict(), "model.pt")'
+        notes.append(f"nothing is saved, so the result will be lost: add {way} to the cell")
     trained = [ran.count for ran in chosen.cells if ran.trains]
     if len(trained) > 1:
         places = ", ".join(f"[{count}]" for count in trained)

@@ -126,7 +126,7 @@ def main(text: str) -> NoReturn:
     try:
         sys.exit(launch(**arguments, grace=GRACE_SECONDS, repeat_trace=True))
     except LaunchError as error:
-        print(f"nb2ddp: {error}", file=sys.stderr)
+        print(f"nb2ddp: the run cannot start: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

@@ -207,6 +207,8 @@ def test_help_has_examples(kernel: Kernel) -> None:
         shown = kernel.run(asked)
         assert shown.ok, shown.text
         assert shown.text.startswith("Usage:\n  %run_ddp [--nproc N]")
+        assert "\nExamples:\n" in shown.text
+        assert "``" not in shown.text
         for option in ("--collect  ", "--batch <", "--cpu  "):
             assert option in shown.text
     assert kernel.value("ran") == "0"

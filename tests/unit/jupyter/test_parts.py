@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import signal
 import subprocess
 import sys
 import weakref
@@ -15,8 +16,9 @@ from xml.etree import ElementTree
 import pytest
 
 from nb2ddp.conversion.pipeline import convert_notebook
+from nb2ddp.errors import LaunchError
 from nb2ddp.jupyter import html as html_of_run
-from nb2ddp.jupyter import kernel_gpu, live
+from nb2ddp.jupyter import kernel_gpu, live, run_process
 from nb2ddp.jupyter.environment import ranks_environment
 from nb2ddp.jupyter.history import Chosen, Ran, choose
 from nb2ddp.jupyter.magic import _remarks
@@ -155,8 +157,23 @@ def test_a_run_that_saves_nothing_is_remarked_before_it(single_file: bool) -> No
         conversion = converted(MODEL, DATA, LOOP + more, single_file=single_file)
         return _remarks(conversion, Chosen((), ()), None)
 
-    assert any("nothing is saved" in remark for remark in remarks())
+    assert any("nothing is saved" in remark and "torch.save" in remark for remark in remarks())
     assert not any("nothing is saved" in remark for remark in remarks('\nmodel.save_pretrained("lora")'))
+
+
+def test_why_a_run_cannot_start_is_shown_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(**_: object) -> int:
+        raise LaunchError("No GPU is visible here.")
+
+    monkeypatch.setattr("nb2ddp.launch.run.launch", refuse)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit):
+        run_process.main(json.dumps({"script": "a.py", "log_dir": "logs", "cwd": "."}))
+    printed = capsys.readouterr().err
+    assert printed.startswith(live._LAST_WORDS), "the display leaves it to the error"
+    assert failure(printed.splitlines(), places()[0])[0] == "the run cannot start: No GPU is visible here."
 
 
 def test_every_line_of_the_users_leads_back_to_its_cell() -> None:
