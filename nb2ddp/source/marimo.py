@@ -9,7 +9,6 @@ names that begin with an underscore are a cell's own.
 from __future__ import annotations
 
 import ast
-import contextlib
 import heapq
 import io
 import re
@@ -217,8 +216,10 @@ def _as_text(source: str, alias: str) -> MarimoCell | None:
 
 def _dependencies(text: str) -> list[str]:
     """Return the packages that the file's header asks for (PEP 723)."""
-    if found := _SCRIPT.search(text):
-        with contextlib.suppress(tomllib.TOMLDecodeError):
-            header = tomllib.loads(re.sub(r"^# ?", "", found[1], flags=re.MULTILINE))
-            return [str(name) for name in header.get("dependencies", [])]
-    return []
+    if not (found := _SCRIPT.search(text)):
+        return []
+    try:
+        listed = tomllib.loads(re.sub(r"^# ?", "", found[1], flags=re.MULTILINE)).get("dependencies")
+    except tomllib.TOMLDecodeError:
+        return []
+    return list(map(str, listed)) if isinstance(listed, list) else []

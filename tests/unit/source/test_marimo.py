@@ -97,6 +97,22 @@ def test_the_packages_of_the_header_are_installed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("block", "installs"),
+    [
+        ("# dependencies = ['torch>=2']", ["%pip install 'torch>=2'"]),
+        ("# requires-python = '>=3.11'\n# dependencies = ['a', 'b'] # both", ["%pip install a b"]),
+        ("# dependencies = 'a'", []),
+        ("# dependencies = [", []),
+    ],
+)
+def test_the_header_is_read_as_toml(block: str, installs: list[str]) -> None:
+    cells = sources(
+        "@app.cell\ndef _():\n    x = 1\n    return", head=f"# /// script\n{block}\n# ///\n\n{HEAD}"
+    )
+    assert cells == [*installs, "x = 1"]
+
+
+@pytest.mark.parametrize(
     ("cells", "why"),
     [
         (
