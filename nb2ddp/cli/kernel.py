@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nb2ddp.cli.common import PathName, echo, echo_log, say, until_interrupted
+from nb2ddp.cli.common import PathName, echo, echo_log, say, to_width, until_interrupted
 from nb2ddp.errors import KernelError
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def fetch(target: str | None, follow: bool, output: Path | None) -> None:
         )
     lines, succeeded = summary(folder, ref)
     for line in lines:
-        echo(line)
+        echo(to_width(line, sys.stdout))
     if not succeeded or state.name not in ("COMPLETE", *client.ACTIVE):
         raise KernelError(f"{ref} is {state.name}, and its run did not succeed; its log is in {folder}.")
 
@@ -109,17 +110,17 @@ def output_of(ref: str) -> Path:
     return Path(f"{ref.partition('/')[2]}_output")
 
 
-def watch_kernel(kaggle: Client, ref: str, *, judge: bool = True) -> State:
+def watch_kernel(kaggle: Client, ref: str, *, judge: bool = True, again: str | None = None) -> State:
+    """Watch a kernel until it has ended. ``again``: what to do after Ctrl-C, if not `nb2ddp status`."""
     from nb2ddp.kaggle import watch
 
-    with _watching(ref):
+    with _watching(ref, again):
         state = watch.watch(kaggle, ref)
     if judge:
         watch.check(ref, state)
     return state
 
 
-def _watching(ref: str) -> contextlib.AbstractContextManager[None]:
-    return until_interrupted(
-        f"{ref} goes on running on Kaggle. To watch it again: nb2ddp status {ref} --follow"
-    )
+def _watching(ref: str, again: str | None = None) -> contextlib.AbstractContextManager[None]:
+    again = again or f"To watch it again: nb2ddp status {ref} --follow"
+    return until_interrupted(f"{ref} goes on running on Kaggle. {again}")

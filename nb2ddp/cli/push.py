@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nb2ddp.cli.common import PathName, echo, option_for, say, script_of, until_interrupted
+from nb2ddp.cli.common import PathName, echo, option_for, say, script_of, to_width, until_interrupted
 from nb2ddp.cli.kernel import KAGGLE_CODES, output_of, watch_kernel
 from nb2ddp.plain_text import json_text, terminal_safe
 from nb2ddp.source.notebook import is_notebook
@@ -27,6 +27,8 @@ _SOURCE_OPTIONS = {
     "model": "OWNER/MODEL/FRAMEWORK/VARIATION/VERSION",
     "kernel": "OWNER/SLUG",
 }
+
+_GOES_ON = "The same command takes up where it was."
 
 
 def _source_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -244,14 +246,14 @@ class _Work:
         steps = Steps(
             make=make,
             send=self.send,
-            watch=lambda ref: watch_kernel(self.kaggle, ref, judge=False),
+            watch=lambda ref: watch_kernel(self.kaggle, ref, judge=False, again=_GOES_ON),
             fetch=self._fetch,
             keep=self._keep,
             say=say,
         )
         output = run_all(self.kaggle, self.folder, wishes, most, steps)
         for line in summary(output, "")[0]:
-            echo(line)
+            echo(to_width(line, sys.stdout))
 
     def _fetch(self, ref: str) -> Path:
         from nb2ddp.kaggle.fetch import fetch

@@ -134,7 +134,10 @@ def _ended(run: Run, steps: Steps) -> tuple[Path, str]:
         steps.say(f"the run is done after {_count(number)}; its output is in {output}")
         return output, ""
     if ending.error:
-        raise KernelError(f"session {number} ({ref}) failed, and would fail again: {ending.error}")
+        raise KernelError(
+            f"session {number} ({ref}) failed, and would fail again: {ending.error}. Mend the notebook and convert it; "
+            f"without {FILE} in the converted folder the same command begins a new run."
+        )
     if step <= before:
         raise KernelError(
             f"session {number} ({ref}) ended as {state.name} without a checkpoint after step {before}"
@@ -143,7 +146,10 @@ def _ended(run: Run, steps: Steps) -> tuple[Path, str]:
         )
     run.sessions[-1] = replace(run.sessions[-1], step=step)
     of = f" of {ending.steps}" if ending.steps else ""
-    steps.say(f"session {number} ended as {state.name} at step {step}{of}; the next one goes on from there")
+    why = f" ({state.failure})" if state.failure else ""
+    steps.say(
+        f"session {number} ended as {state.name} at step {step}{of}{why}; the next one goes on from there"
+    )
     if state.name == "COMPLETE" and ending.stopped:  # Kaggle attaches the output of what is complete
         return output, ref
     return output, f"datasets/{steps.keep(ref, output)}"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nb2ddp.kaggle import datasets
+from nb2ddp.kaggle import watch as watching
 from tests.support.kaggle_client import converted, imported_for_loopback, nb2ddp, server
 from tests.support.kaggle_server import Answer, KaggleServer, fails, takes
 
@@ -100,6 +101,7 @@ def test_a_session_that_is_ended_from_outside_goes_on_from_its_last_whole_checkp
     server.answers = [session("ERROR", torn, "timed out"), session("COMPLETE", DONE)]
     result = nb2ddp("push", "tiny", "--sessions", "auto")
     assert result.exit_code == 0, result.output
+    assert "session 1 ended as ERROR at step 12 (timed out); the next one" in result.output
     (made,) = server.datasets
     assert made.startswith("ada/tiny-run-checkpoint-12-")
     assert set(server.unpacked(made)) == {"outputs/checkpoint-12/trainer_state.json"}
@@ -113,7 +115,7 @@ def test_a_session_that_is_ended_from_outside_goes_on_from_its_last_whole_checkp
         (
             "ERROR",
             {"run.json": run_json(1, "rank 1: ValueError: x"), **checkpoint(9)},
-            "rank 1: ValueError: x",
+            "rank 1: ValueError: x. Mend the notebook and convert it; without sessions.json",
         ),
         (
             "ERROR",
@@ -177,6 +179,19 @@ def test_a_push_whose_answer_never_came_is_not_made_twice(server: KaggleServer, 
     assert result.exit_code == 0, result.output
     assert "ada/tiny-run was pushed before this command was stopped" in result.output
     assert len(server.pushes) == 1
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(
+    server: KaggleServer, converted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    server.answers = [session("COMPLETE", DONE)]
+    monkeypatch.setattr(watching.time, "sleep", interrupt)
+    result = nb2ddp("push", "tiny", "--sessions", "auto")
+    assert result.exit_code == 130
+    assert "goes on running on Kaggle. The same command takes up where it was." in result.output
 
 
 def test_without_gpu_hours_nothing_is_pushed_and_later_it_goes_on(
