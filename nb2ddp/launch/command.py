@@ -7,7 +7,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from nb2ddp.errors import LaunchError
@@ -118,10 +118,11 @@ def torchrun_environment(
     return environment
 
 
-def visible_gpus(python: str = sys.executable) -> int:
+def visible_gpus(python: str = sys.executable, stopped: Callable[[], bool] = lambda: False) -> int:
     """Return how many GPUs the torch of ``python`` sees, with CUDA_VISIBLE_DEVICES taken into account.
 
-    Asks in a process of its own, which takes as long as importing torch does (seconds).
+    Asks in a process of its own, which takes as long as importing torch does (seconds). Ctrl-C ends it too:
+    ``stopped`` tells that, and then the answer is 0.
     Raises LaunchError when that Python has no working torch.
     """
     command = [python, "-c", "import torch; print(torch.cuda.device_count())"]
@@ -132,6 +133,8 @@ def visible_gpus(python: str = sys.executable) -> int:
     try:
         return int(answer.stdout.split()[-1])
     except (IndexError, ValueError):
+        if stopped():
+            return 0
         reason = (answer.stderr.strip() or "no answer").splitlines()[-1]
         raise LaunchError(
             f"{python} cannot import torch, which is needed to run the script ({reason})."

@@ -158,8 +158,9 @@ def launch(
         if nproc is None:
             what = "starting Python with torch, to count the GPUs"
             with waiting(what) if observer and not quiet else contextlib.nullcontext():
-                nproc = 2 if cpu else visible_gpus(python)
+                nproc = 2 if cpu else visible_gpus(python, lambda: bool(signals.received))
             if signals.received:
+                say("interrupted; nothing was started")
                 return signals.exit_code
             if nproc == 0:
                 raise LaunchError("No GPU is visible here; use --cpu to run on the CPU.")

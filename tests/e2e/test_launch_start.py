@@ -101,6 +101,14 @@ def test_handlers_are_put_back(project: Project) -> None:
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
 
 
+def test_a_signal_while_the_gpus_are_counted(project: Project, capfd: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C in a terminal reaches the Python that counts, too."""
+    project.write("")
+    python = fake_python(project.folder, "kill -TERM $PPID; sleep 0.3; echo KeyboardInterrupt >&2; exit 1")
+    assert launch(project.script, nproc=None, cpu=False, log_dir=None, python=python) == 143
+    assert capfd.readouterr().err == "nb2ddp: interrupted; nothing was started\n"
+
+
 # ---- the install step -------------------------------------------------------------------------------
 
 
