@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nb2ddp.kaggle import datasets
-from nb2ddp.kaggle import watch as watching
 from tests.support.kaggle_client import converted, imported_for_loopback, nb2ddp, server
 from tests.support.kaggle_server import Answer, KaggleServer, fails, takes
 
@@ -188,7 +188,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on(
         raise KeyboardInterrupt
 
     server.answers = [session("COMPLETE", DONE)]
-    monkeypatch.setattr(watching.time, "sleep", interrupt)
+    monkeypatch.setattr(time, "sleep", interrupt)
     result = nb2ddp("push", "tiny", "--sessions", "auto")
     assert result.exit_code == 130
     assert "goes on running on Kaggle. The same command takes up where it was." in result.output
