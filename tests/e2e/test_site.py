@@ -1,4 +1,5 @@
 """The documentation site: it builds without a warning, names all there is, and loads nothing from elsewhere."""
+# ruff: noqa: F401, F811 (fixtures are imported by name)
 
 from __future__ import annotations
 
@@ -8,7 +9,11 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -17,6 +22,7 @@ from nb2ddp.errors import REPOSITORY, Nb2ddpError
 from nb2ddp.rewriting.runtime_calls import helpers
 from nb2ddp.rules import RULES
 from tests.support import ROOT
+from tests.support.browser import browser, needs_chromium
 
 pytest.importorskip("material", reason="mkdocs-material is not installed")
 
@@ -63,6 +69,25 @@ def test_what_scripts_call_is_found_by_its_name(site: Path) -> None:
         assert f"<code>{name}</code>" in places or name in places, name
     separator = index["config"]["separator"]
     assert re.split(separator, "ddp.check_replicas(ddp_model)")[:2] == ["ddp", "check_replicas"]
+
+
+@needs_chromium
+def test_an_option_is_found_as_it_is_typed(site: Path, browser: Any) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_port}/index.html")
+        page.locator("input.md-search__input").click()
+        page.keyboard.type("--upload-data", delay=20)
+        page.locator(".md-search-result__article").first.wait_for(state="attached")
+        assert "Kaggle" in page.locator(".md-search-result__list").inner_text()
+        page.close()
+        server.shutdown()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
 
 
 def test_each_entry_of_the_api_says_what_it_does(site: Path) -> None:
