@@ -212,7 +212,10 @@ class _Split:
         else:
             chooses = self.joins.ways(kind) and self.compared.reads[kind] < 3
             reads, form = _Reads(size) if chooses else None, None
-            put_back = _start_of(self.model, of_library=self.compared.moves_library)
+            compared = self.compared
+            put_back = _start_of(
+                self.model, of_library=compared.moves_library, parameters=compared.moves_parameters
+            )
             # in one process the other rows may save it: the largest of a selection, which is empty here
             with (
                 contextlib.suppress(Exception),

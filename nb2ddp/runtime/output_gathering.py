@@ -74,7 +74,7 @@ class _Joins:
             return 2
         weights = [of_way for way, of_way in parts.weights().items() if way in ways and of_way]
         known = self.extremes[kind]
-        why = {
+        why: set[Any] = {
             number
             for number, (least, most) in parts.extremes.items()
             if least < known.get(number, (least, most))[0] or most > known.get(number, (least, most))[1]

@@ -208,7 +208,8 @@ class _Comparison:
         # the outputs of the call that was compared last, and what rounding may make of them
         self.expected: Any = None
         self.parted = False  # the ranks gave other forms in the call that was compared last
-        self.moves_library = False  # a call that was compared has changed what a library's module holds
+        # a call that was compared has changed what a library's module holds, or parameters
+        self.moves_library = self.moves_parameters = False
         self.writes = False  # a call that is compared writes into the tensors or the dicts that it is given
         self.compiled: bool | None = False  # a function that the model calls cannot be compiled within a mode
 
@@ -251,7 +252,10 @@ class _Comparison:
         whole = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
         begins = any(_begins_a_graph(leaf) for leaf in pytree.tree_leaves(whole.output))
         whole.output = _without_graph(whole.output)
-        self.moves_library |= any(from_all_ranks(bool(whole.changes)))
+        of_parameters = whole.changes.keys() & dict(self.model.named_parameters())
+        moves = from_all_ranks((bool(whole.changes), bool(of_parameters)))
+        self.moves_library |= any(changes for changes, _ in moves)
+        self.moves_parameters |= any(of for _, of in moves)
         part = trials.call(self._call(parts, *own), parts, *own)
         form = None if part.error is not None else self.joins.form(part.output, kind, parts.sizes[_run.rank])
         part.output = _without_graph(part.output)
@@ -370,12 +374,12 @@ def _furthest(one: Any, other: Any) -> float:
     return max((_difference(a, b) for a, b in pairs if isinstance(a, torch.Tensor)), default=0.0)
 
 
-def _start_of(model: torch.nn.Module, *, of_library: bool) -> Callable[[], None]:
+def _start_of(model: torch.nn.Module, *, of_library: bool, parameters: bool) -> Callable[[], None]:
     """Return what puts back the state of a model and of the generators, for a call to be computed once more.
 
-    In every call: ``of_library`` modules only where needed, for in a deep model they are hundreds.
+    In every call: ``of_library`` modules only where needed, for in a deep model they are hundreds, and ``parameters``.
     """
-    random, state = _random_state(), _ModuleState(model, of_library=of_library)
+    random, state = _random_state(), _ModuleState(model, of_library=of_library, parameters=parameters)
 
     def put_back() -> None:
         state.put_back()

@@ -28,6 +28,7 @@ ON_THREE = (
     "fewer_rows_than_ranks",
     "ignored_labels",
     "mlp",
+    "moving_average_target",
     "sparse_embeddings",
     "two_models",
 )
