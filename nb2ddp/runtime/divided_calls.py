@@ -17,10 +17,10 @@ from nb2ddp.runtime.call_results import _IN_16_BITS, _OWN_NUMBERS, _computes_in_
 from nb2ddp.runtime.call_settings import _Settings
 from nb2ddp.runtime.check_times import _check_times
 from nb2ddp.runtime.dropout_rows import _own_random_numbers
-from nb2ddp.runtime.kept_values import _modules
 from nb2ddp.runtime.module_state import (
     _changed_for_good,
     _hooks_of_notebook,
+    _modules,
     _positions,
     _unsynchronised,
     _without_effects,

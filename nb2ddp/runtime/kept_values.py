@@ -68,19 +68,6 @@ def _of_modules(parts: Iterable[tuple[str, torch.nn.Module]], root: _Path = ("mo
         yield _Place((), None, None, type(part))
 
 
-def _modules(model: Any) -> list[Any]:
-    """Return a model and all modules in it: in each call, and PyTorch's own walk takes several times as long."""
-    seen, found = set[int](), list[Any]()
-    waiting = [next(model.modules())]  # not a weak proxy of it
-    for part in waiting:
-        if part is not None and id(part) not in seen:
-            seen.add(id(part))
-            found.append(part)
-            if inner := part._modules:
-                waiting += inner.values()
-    return found
-
-
 _parts: weakref.WeakKeyDictionary[Any, list[tuple[str, Any]]] = weakref.WeakKeyDictionary()
 
 
