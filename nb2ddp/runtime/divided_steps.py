@@ -113,7 +113,7 @@ class _DividedSteps:
             alone = _aside(self.trained)
         for blocks, trimmed in itertools.product([rules.blocks] if known else [1, 2], trims):
             rows = _Rows(self.samples[turn], blocks)
-            parts = _in_parts(rows, by_length=not (self._meets or drops))
+            parts = _in_parts(rows, by_length=not self._meets)
             saves = any(rows.width(part, trims=True) < rows.columns for part in parts)
             if trimmed and not saves and False in trims:
                 continue  # shows nothing

@@ -304,7 +304,7 @@ class _Comparison:
                 found_now = self.joins.compare(whole.output, part.output, parts, kind, tolerance)
                 problem, difference = from_main_process(lambda: found_now)
         if any(of_rank[2] for of_rank in of_ranks):
-            return f"{_PRINTS}; remove the print to divide the work", math.inf, whole
+            return f"{_IT_PRINTS}; remove the print to divide the work", math.inf, whole
         if names := next((of_rank[1] for of_rank in of_ranks if of_rank[1]), None):
             return f"it keeps in `{names[0]}` {_KEEPS}", math.inf, whole
         return problem, difference, whole
@@ -345,7 +345,7 @@ class _Comparison:
         return compute
 
 
-_PRINTS = "the model prints during forward(), and its prints are of whole batches"
+_IT_PRINTS = "the model prints during forward(), and its prints are of whole batches"
 _KEEPS = "what it computes from the rows of a batch; without that, or in evaluation, the ranks would share the work"
 _SETS_STATE = "forward() sets the state of random generators, by a seed or fork_rng() say"
 _NO_MEAN = "a number, a sum or a norm say, that is another one for some of the rows"

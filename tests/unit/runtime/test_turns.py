@@ -83,24 +83,6 @@ def test_the_run_of_one_process(trainers: RankServer, tmp_path: Path, program: P
     assert f"{ranks} replicas equal" in several.ranks[0].out
 
 
-def test_rows_of_unlike_length_are_divided_where_the_model_drops_out(
-    trainers: RankServer, tmp_path: Path
-) -> None:
-    program = """
-rows = [{**row, "labels": row["labels"][0] % 3} for row in lm_rows(48)]
-def collate(batch):
-    padded = pad([{**row, "labels": row["input_ids"]} for row in batch])
-    return {**padded, "labels": torch.tensor([row["labels"] for row in batch])}
-settings = args(per_device_train_batch_size=8, gradient_accumulation_steps=1, max_steps=5)
-go(Trainer(bert(drop=0.1), settings, train_dataset=rows, data_collator=collate))
-"""
-    one, several = trainers.compare(tmp_path, START + TOOLS + program, 2, limit=120)
-    assert not any((*one.codes, *several.codes)), several.text
-    assert apart(one.notes[0]["log"], several.notes[0]["log"], 1e-2) < 2e-6
-    assert "draws random numbers" not in several.text
-    assert "rows of a micro-batch are divided" in several.text
-
-
 @pytest.mark.parametrize(
     ("count", "travels"), [(1, True), (3, True), (4, False), (6, True), (14, True), (16, False)]
 )
@@ -178,8 +160,8 @@ def test_what_travels_with_a_script_stays_small() -> None:
     }
     lines = {name: support_module(frozenset(names)).count("\n") for name, names in scripts.items()}
     print(lines)
-    assert lines["a Trainer"] <= 4560
-    assert lines["a Trainer that evaluates"] <= 4760
+    assert lines["a Trainer"] <= 4575
+    assert lines["a Trainer that evaluates"] <= 4775
     assert lines["a loop"] <= 5535
     assert "class _Predictions:" not in support_module(frozenset(scripts["a Trainer"]))
     assert "class _Split:" not in support_module(frozenset(scripts["a Trainer"]))
