@@ -67,6 +67,7 @@ class _Figures:
         self.owners: dict[_Path, Any] = {}  # what was looked into
         self.tentative: dict[_Path, list[str]] = {}  # several rules explain the one micro-batch that was seen
         self.now: _Values = {}  # as of the last snapshot
+        self.devices: dict[_Path, torch.device] = {}  # where tensors were in the last snapshot
 
     def snapshot(self) -> _Values:
         """Return what all values are now."""
@@ -76,6 +77,10 @@ class _Figures:
         places = _walk(_places(trainer), _is_small, map(id, known), self.owners)
         taken = {place.path: (place, _copied(place.value)) for place in places}
         self.holders = {path: (place.holder, place.key) for path, (place, _) in taken.items()}
+        for path, (place, _) in taken.items():
+            last = place.value[-1] if isinstance(place.value, list) and place.value else place.value
+            if isinstance(last, torch.Tensor):
+                self.devices[path] = last.device
         self.now = dict(taken)
         return taken
 
@@ -186,7 +191,7 @@ class _Figures:
                 if now is _ABSENT:
                     now = [] if not isinstance(change.items, set) else set()
                     self._put(path, now)
-                (now.update if isinstance(now, set) else now.extend)(change.items)
+                (now.update if isinstance(now, set) else now.extend)(self._at_home(path, change.items))
             elif rule == "adds":
                 self._put(path, _sum_of(now, change.added))
             elif rule in _CHOOSES and now is not _ABSENT:
@@ -287,7 +292,16 @@ class _Figures:
         elif _is_generator(now):
             _set_generator_state(now, value)
         else:
-            _write(holder, key, value)
+            _write(holder, key, self._at_home(path, value))
+
+    def _at_home(self, path: _Path, value: Any) -> Any:
+        """Return a value, or items, with tensors where they were on this rank: other ranks send them on the CPU."""
+        device = self.devices.get(path)
+        if device is None or not isinstance(value, torch.Tensor | list):
+            return value
+        return (
+            value.to(device) if isinstance(value, torch.Tensor) else [self._at_home(path, of) for of in value]
+        )
 
     def _remove(self, path: _Path) -> None:
         _remove(*self._place(path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from nb2ddp.runtime import step_plans  # noqa: E402
+from nb2ddp.runtime.figure_rules import _Change, _Note  # noqa: E402
+from nb2ddp.runtime.figures import _Figures  # noqa: E402
 from nb2ddp.runtime.micro_batch_rows import _Rows  # noqa: E402
 from nb2ddp.runtime.run_state import _run  # noqa: E402
 from tests.support.ranks import RankServer  # noqa: E402
@@ -190,3 +193,19 @@ note(spent=[ddp.spent[step] for step in range(2, 6)], of_one=sum(ddp.of_one[2:6]
     if least:
         spent = [notes["spent"] for notes in ended.notes]
         assert ended.notes[0]["of_one"] / sum(map(max, zip(*spent, strict=True))) >= least
+
+
+def test_tensors_of_other_ranks_come_to_where_this_rank_has_them() -> None:
+    """Of a micro-batch that another rank computed; "meta" stands for a GPU, which is not here."""
+    figures, kept = (
+        _Figures(SimpleNamespace(model=None)),
+        {"last": None, "all": [torch.ones(1, device="meta")]},
+    )
+    last, grown = ("trainer", "last"), ("trainer", "all")
+    figures.holders = {last: (kept, "last"), grown: (kept, "all")}
+    figures.devices = {last: torch.device("meta"), grown: torch.device("meta")}
+    figures.rules = {last: "is set", grown: "grows"}
+    note = _Note()
+    note.changes = {last: _Change(None, torch.ones(2)), grown: _Change(None, None, [torch.ones(1)])}
+    figures.apply(note)
+    assert [of.device.type for of in (kept["last"], *kept["all"])] == ["meta", "meta", "meta"]
