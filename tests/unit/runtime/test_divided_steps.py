@@ -197,10 +197,8 @@ note(spent=[ddp.spent[step] for step in range(2, 6)], of_one=sum(ddp.of_one[2:6]
 
 def test_tensors_of_other_ranks_come_to_where_this_rank_has_them() -> None:
     """Of a micro-batch that another rank computed; "meta" stands for a GPU, which is not here."""
-    figures, kept = (
-        _Figures(SimpleNamespace(model=None)),
-        {"last": None, "all": [torch.ones(1, device="meta")]},
-    )
+    figures = _Figures(SimpleNamespace(model=None))
+    kept: dict[str, Any] = {"last": None, "all": [torch.ones(1, device="meta")]}
     last, grown = ("trainer", "last"), ("trainer", "all")
     figures.holders = {last: (kept, "last"), grown: (kept, "all")}
     figures.devices = {last: torch.device("meta"), grown: torch.device("meta")}
