@@ -183,7 +183,8 @@ def _leave_script() -> None:
         _report_end("left the script")
         _leave_group()
     if _run.failures:
-        print(f"nb2ddp: ERROR: {_run.failures[0]}. What was saved is rank 0's.", file=sys.stderr, flush=True)
+        why = _run.failures[0].removesuffix(".")
+        print(f"nb2ddp: ERROR: {why}. What was saved is rank 0's.", file=sys.stderr, flush=True)
         logging.shutdown()
         _exit(1)
 
