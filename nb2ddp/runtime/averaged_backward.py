@@ -6,6 +6,7 @@ Where two steps had equally many backward(), gradients are exchanged in the last
 soon as anybody computes with one.
 """
 
+import functools
 import weakref
 from typing import Any
 
@@ -61,13 +62,13 @@ class _Bucket:
 
 def _sums(parameters: list[Any]) -> torch.Tensor:
     """Return of each parameter's gradient the sum of its values and that of their sizes."""
-    found = torch.zeros(len(parameters), 2, dtype=torch.float64, device=parameters[0].device)
-    for row, parameter in zip(found, parameters, strict=True):
-        if parameter.grad is not None:
-            values = parameter.grad.detach()
-            values = torch.view_as_real(values) if values.is_complex() else values
-            row.copy_(torch.stack([values.sum(dtype=torch.float64), values.abs().sum(dtype=torch.float64)]))
-    return found
+    found, device = [], parameters[0].device
+    for parameter in parameters:
+        grad = torch.zeros(1, device=device) if parameter.grad is None else parameter.grad.detach()
+        values = torch.view_as_real(grad) if grad.is_complex() else grad.to_dense()
+        kind = torch.float64 if values.dtype == torch.float64 else torch.float32
+        found += [values.sum(dtype=kind), torch.linalg.vector_norm(values, 1, dtype=kind)]
+    return torch.stack([value.double().to(device) for value in found]).view(-1, 2)
 
 
 class _Averaging:
@@ -162,6 +163,7 @@ class _Backward:
 
     def __init__(self) -> None:
         self.armed: dict[_Averaging, bool] = {}  # whether all calls that were reached were computed whole
+        self.lives: Any = lambda: None  # the token of the backward() under way
         self.launched = 0
         self.proved = 0  # how many exchanged gradients were compared with the mean of the ranks' own
         self.apart: Any = None  # the largest difference that was found, on the device
@@ -177,10 +179,11 @@ class _Backward:
     def arm(self, averaging: _Averaging, *, whole: bool) -> None:
         if self.asks:
             return
-        if not self.armed:
+        if self.lives() is None:
             engine: Any = torch.autograd.Variable._execution_engine
-            engine.queue_callback(self.finish)
-            self.launched = 0
+            token = set[Any]()  # lives as long as the backward() does, which may fail
+            engine.queue_callback(functools.partial(self.finish, token))
+            self.armed, self.launched, self.lives = {}, 0, weakref.ref(token)
             self._count()
         if averaging not in self.armed:
             averaging.task = torch._C._current_graph_task_id()
@@ -214,7 +217,7 @@ class _Backward:
                 bucket.launch(whole=False)
             self.launched += 1
 
-    def finish(self) -> None:
+    def finish(self, token: set[Any]) -> None:
         """Exchange the other buckets, and give the parameters the averages."""
         armed, self.armed = self.armed, {}
         for averaging in [of for of in armed if self.defers and not of.sparse]:
@@ -285,7 +288,7 @@ class _Backward:
             )
 
 
-_PROVED = 8  # gradients in each backward()
+_PROVED = 4  # gradients in each backward()
 _READ_AFTER = 32  # backward() on GPUs
 _backward = _Backward()
 _Unexchanged.exchange.append(_backward.flush)

@@ -169,14 +169,14 @@ def _gradients_apart(
     expected = error = None
     try:
         expected = _gradients(whole.output, values)
-    except RuntimeError as found:
+    except Exception as found:
         error = found
     whole.output, whole.changes = None, trials.take_changes()
     part = trials.call(compute(parts, *own), parts, *own)
     if any(from_all_ranks(bool(whole.error or part.error or error or expected is None))):
         return None
     found_of_rank: list[Any] | None = None
-    with contextlib.suppress(RuntimeError):
+    with contextlib.suppress(Exception):
         found_of_rank = _gradients(join(part.output, parts), values)
     part.changes = trials.take_changes()
     trials.kept = [name for of in from_all_ranks(_left_differently(trials.model, whole, part)) for name in of]
