@@ -29,7 +29,7 @@ from nb2ddp.source.cells import CodeCell, Place, parse_cell
 from nb2ddp.source.notebook import Notebook, read_notebook
 from nb2ddp.source.parser import UnreadError
 from nb2ddp.source.syntax_check import check
-from nb2ddp.targets.kaggle import GPUS, METADATA_FILE, input_sources, kaggle_bundle, oversize
+from nb2ddp.targets.kaggle import GPUS, input_sources, kaggle_bundle, oversize
 
 _MOST_CODE = 150_000  # real notebooks have up to 7,000; a conversion takes seconds then
 _PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"  # which cannot know what a later one will read
@@ -259,14 +259,13 @@ def _bundle(
     notes: list[Change],
 ) -> dict[str, str]:
     sources = input_sources(script)
-    for name in sources.unresolved:
-        notes.append(
-            Change(
-                "kaggle",
-                None,
-                f"/kaggle/input/{name} does not tell its owner: add it to {METADATA_FILE}",
-            )
+    if sources.unresolved:
+        paths = ", ".join(f"/kaggle/input/{name}" for name in sources.unresolved)
+        why = (
+            f"the script reads {paths}, which does not say what that is on Kaggle, nor whose: name it when you push, "
+            "with --dataset OWNER/NAME, --competition NAME, --model or --kernel"
         )
+        notes.append(Change("kaggle", None, why))
     bundle = kaggle_bundle(
         script,
         title=options.title or notebook.stem,

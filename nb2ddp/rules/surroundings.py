@@ -1,8 +1,8 @@
 """Replace or report what only a notebook has: a display, a keyboard, Colab's services, logins, ports.
 
 Plots are saved to files, Colab's secrets come from the environment, and a login that asks for a token is removed,
-because HF_TOKEN gives it. Code that waits for the keyboard before training stops the conversion. A server on a
-fixed port, code that goes through all global names, and files that only this machine has, are noted.
+because HF_TOKEN or WANDB_API_KEY gives it. Code that waits for the keyboard before training stops the conversion. A
+server on a fixed port, code that goes through all global names, and files that only this machine has, are noted.
 
 .. code-block:: diff
 
@@ -34,10 +34,15 @@ from nb2ddp.source.cells import imported_modules
 _COLAB = "google.colab"
 _OF_ITS_PAGE = ("drive.", "data_table.", "output.", "widgets.", "runtime.", "files.download")
 _KEYBOARD = frozenset({"input", "getpass.getpass"})
-_LOGINS = frozenset(f"huggingface_hub.{name}" for name in ("login", "notebook_login", "interpreter_login"))
-_NO_LOGIN = (
-    "a script cannot ask for a token: set the environment variable HF_TOKEN, which huggingface_hub reads"
-)
+# Logins that ask for a token, where they are given none: the place and the name of that argument.
+_LOGINS = {
+    "huggingface_hub.login": (0, "token"),
+    "huggingface_hub.notebook_login": (0, "token"),
+    "huggingface_hub.interpreter_login": (0, "token"),
+    "wandb.login": (1, "key"),
+}
+# What each package reads instead, from the environment.
+_TOKENS = {"huggingface_hub": "HF_TOKEN", "wandb": "WANDB_API_KEY"}
 
 # Words in the names of functions that open a port, not of those that connect to one.
 _SERVING = re.compile(r"launch|serve|start|run|listen|bind|spawn", re.IGNORECASE)
@@ -59,11 +64,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from _keyboard(facts, call, name)
         elif name.startswith(f"{_COLAB}."):
             yield from _colab(facts, call, name.removeprefix(f"{_COLAB}."))
-        elif (
-            name in _LOGINS
-            and cst_nodes.code_of(cst_nodes.given(call, 0, "token") or cst.Name("None")) == "None"
-        ):
-            yield from _login(facts, call)
+        elif name in _LOGINS and _asks_for_token(call, *_LOGINS[name]):
+            yield from _login(facts, call, name.partition(".")[0])
         elif facts.method(call) == "launch" and facts.comes_from(call.func, "gradio"):
             comment = "nb2ddp: the server ends with the script"
             why = "a notebook goes on while this serves; a script would wait here"
@@ -115,8 +117,8 @@ def _local_files(facts: Facts) -> Iterator[Note]:
     if found:
         named = ", ".join(f"`{path}`" for path in list(found)[:3]) + (" and others" if len(found) > 3 else "")
         yield Note(
-            f"only this machine, or Colab's drive, has {named}: where the script runs elsewhere (Kaggle, a cluster), "
-            "put what it reads there, for Kaggle into a dataset that kernel-metadata.json names, and change the path",
+            f"only this machine, or Colab's drive, has {named}: where the script runs elsewhere, put what it reads "
+            "there and change the path. To Kaggle `nb2ddp push --upload-data` brings what lies beside the notebook",
             next(iter(found.values())),
         )
 
@@ -223,18 +225,28 @@ def _keyboard(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
         )
     else:
         yield Decline(
-            f"{name}() waits for a keyboard, and a run of several processes has none; write the value here "
-            "or read it from os.environ",
+            f"{name}() waits for a keyboard, and a run of several processes has none; read the value from an "
+            "environment variable (os.environ). A password or a token belongs there or in the platform's secret store, "
+            "never in the notebook",
             call,
         )
 
 
-def _login(facts: Facts, call: cst.Call) -> Iterator[Finding]:
+def _asks_for_token(call: cst.Call, place: int, keyword: str) -> bool:
+    """Return whether a login gets no token; W&B's server and anonymous account are settings, not questions."""
+    token = cst_nodes.given(call, place, keyword)
+    sets = any(cst_nodes.keyword_of(call, name) is not None for name in ("host", "anonymous"))
+    return not sets and (token is None or cst_nodes.code_of(token) == "None")
+
+
+def _login(facts: Facts, call: cst.Call, package: str) -> Iterator[Finding]:
     """Yield findings for a login that asks for a token: every rank would wait for a user's answer."""
-    if (line := facts.line_of(call)) is not None:
-        yield Drop(line, _NO_LOGIN, comment="a script reads the token from HF_TOKEN")
-    else:
-        yield Note(_NO_LOGIN, call)
+    variable, line = _TOKENS[package], facts.line_of(call)
+    why = f"a script cannot ask for a token: set the environment variable {variable}, which {package} reads"
+    if line is not None:
+        yield Drop(line, why, comment=f"a script reads the token from {variable}")
+    if line is None or package == "wandb":  # of the hub, most models need no token
+        yield Note(why, call)
 
 
 def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:

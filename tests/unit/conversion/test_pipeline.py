@@ -396,3 +396,12 @@ def test_a_notebook_that_cannot_be_converted_has_no_notes_of_a_script() -> None:
     asking = f"{inference}\ninput()\nfrom transformers import Trainer\nTrainer(model).train()"
     assert converted(asking).status == "declined"
     assert any("70 billion" in note.why for note in converted(asking).notes)  # for when input() is gone
+
+
+def test_what_kaggle_paths_do_not_tell_is_noted_once() -> None:
+    paths = 'open("/kaggle/input/alpaca/a.csv"); open("/kaggle/input/words/w.txt")'
+    (note,) = (note.why for note in converted(paths, TRAIN).notes if note.rule == "kaggle")
+    assert note.startswith(
+        "the script reads /kaggle/input/alpaca, /kaggle/input/words, which does not say what"
+    )
+    assert "name it when you push, with --dataset OWNER/NAME" in note

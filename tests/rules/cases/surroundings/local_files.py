@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 rows = load_dataset("json", data_files={"train": "mine.jsonl", "test": "https://x.org/test.jsonl"})
 model = AutoModelForCausalLM.from_pretrained("./my_model")
 frame = pd.read_csv("/kaggle/input/data/a.csv")
-# note, line 1: only this machine, or Colab's drive, has `mine.jsonl`, `./my_model`: where the script runs elsewhere (Kaggle, a cluster), put what it reads there, for Kaggle into a dataset that kernel-metadata.json names, and change the path
+# note, line 1: only this machine, or Colab's drive, has `mine.jsonl`, `./my_model`: where the script runs elsewhere, put what it reads there and change the path. To Kaggle `nb2ddp push --upload-data` brings what lies beside the notebook
 
 # case: Colab's drive
 out = "/content/drive/MyDrive/out"

@@ -1,4 +1,4 @@
-# A login that asks for a token is removed: HF_TOKEN gives it.
+# A login that asks for a token is removed: HF_TOKEN or WANDB_API_KEY gives it.
 
 # first cell
 from huggingface_hub import login
@@ -45,3 +45,27 @@ login("hf_x")
 # case: its result is used
 done = login()
 # note, line 1: a script cannot ask for a token: set the environment variable HF_TOKEN, which huggingface_hub reads
+
+# case: W&B
+import wandb
+wandb.login()
+wandb.login(None, None, relogin=True)
+x = 1
+# output
+import wandb
+# nb2ddp: a script reads the token from WANDB_API_KEY
+# nb2ddp: a script reads the token from WANDB_API_KEY
+x = 1
+# note, line 2: a script cannot ask for a token: set the environment variable WANDB_API_KEY, which wandb reads
+
+# case: W&B's result is used
+import wandb
+x = wandb.login(timeout=9)
+# note, line 2: a script cannot ask for a token: ...
+
+# case: W&B with a key, a server of one's own, and no account
+import wandb
+wandb.login(key=key)
+wandb.login("allow", key)
+wandb.login(host="https://wandb.example.org")
+wandb.login(anonymous="must")
