@@ -362,12 +362,33 @@ _VALUE_FIRST = frozenset("torch.save joblib.dump safetensors.torch.save_file tor
 SAVED_WHOLE = frozenset("torch.save numpy.save safetensors.torch.save_file".split())
 
 
+# What opens a file and keeps it open: the name of the path, the place and the name of the mode, and the usual mode.
+_KEPT = {
+    "sqlite3.connect": ("database", 0, "", "rw"),
+    "sqlite3.dbapi2.connect": ("database", 0, "", "rw"),
+    "numpy.memmap": ("filename", 2, "mode", "r+"),
+    "numpy.lib.format.open_memmap": ("filename", 1, "mode", "r+"),
+    "numpy.load": ("file", 1, "mmap_mode", "r"),
+    "h5py.File": ("name", 1, "mode", "r"),
+}
+
+
+def _kept(facts: Facts, call: cst.Call) -> tuple[str, str]:
+    """Return the name of the path of a database or an array in a file that a call opens, and the mode."""
+    path, place, name, usual = _KEPT.get(facts.qualified(call.func), ("", 0, "", "r"))
+    mode = cst_nodes.given(call, place, name) if name else None
+    return path, usual if mode is None else cst_nodes.string_value(mode) or "r"
+
+
+def kept_path(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
+    """Return the path of a database or an array in a file that a call opens to write to it."""
+    path, mode = _kept(facts, call)
+    return None if mode in ("r", "c") else cst_nodes.given(call, 0, path)
+
+
 def maps_file(facts: Facts, call: cst.Call) -> bool:
     """Match ``numpy.memmap(..., mode="w+")`` and the like, which create a file and keep it open."""
-    makers = ("numpy.memmap", "numpy.lib.format.open_memmap")
-    return (
-        facts.qualified(call.func) in makers and cst_nodes.string_value(facts.keyword(call, "mode")) == "w+"
-    )
+    return _kept(facts, call)[1] == "w+"
 
 
 def _is_own(facts: Facts, node: cst.BaseExpression) -> bool:

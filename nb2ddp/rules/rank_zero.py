@@ -64,10 +64,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             value = made if len(names) == 1 else f"({made})"
             code = f"{made} = {helper(facts, 'from_main_process')}(lambda: {value})"
             yield Insert(statement, "after", code, "every rank trains on what rank 0 generated")
-    yield from _databases(facts)
+    own = dict(_own_files(facts))
+    for path in own.values():
+        yield Edit.inside(path, "other ranks work on a copy of the file", helper(facts, "own_database"))
     for call in facts.live_calls:
         why = rank_zero_work.why_alone(facts, call)
-        if why is None or facts.is_after_training(call) or facts.top_statement(call) in gone:
+        if why is None or call in own or facts.is_after_training(call) or facts.top_statement(call) in gone:
             continue
         statement = facts.statement(call)
         if statement in generating or any(parent in generating for parent in facts.parents(call)):
@@ -112,17 +114,30 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Gate(statement, "rank-zero-then-wait" if called_by_all(facts, call) else "rank-zero", why)
 
 
-def _databases(facts: Facts) -> Iterator[Finding]:
-    """Give each rank of a loop a SQLite file of its own: all ranks execute the statements, and rank 0 in the file."""
+def _own_files(facts: Facts) -> Iterator[tuple[cst.Call, cst.BaseExpression]]:
+    """Yield what opens a file that each rank of a loop gets for itself, with the file's path.
+
+    All ranks execute the statements of a database, and change the items of an array in a file: rank 0 in the file.
+    """
     if not backward_calls(facts) or any(facts.kind(call) == "trainer" for call in facts.live_calls):
         return
     for call in facts.live_calls:
-        if facts.qualified(call.func) in ("sqlite3.connect", "sqlite3.dbapi2.connect"):
-            path = cst_nodes.given(call, 0, "database")
-            if path is not None and called_by_all(facts, call) and not facts.is_after_training(call):
-                yield Edit.inside(
-                    path, "other ranks work on a copy of the file", helper(facts, "own_database")
-                )
+        path = rank_zero_work.kept_path(facts, call)
+        if path is None or facts.is_after_training(call) or not called_by_all(facts, call):
+            continue
+        if facts.qualified(call.func).startswith("sqlite3.") or _is_filled(facts, call):
+            yield call, path
+
+
+def _is_filled(facts: Facts, opening: cst.Call) -> bool:
+    """Return whether items of what a call opens are changed in a loop that trains: ``bank[rows] += x``."""
+
+    def label(node: cst.CSTNode) -> bool | None:
+        return True if node is opening else None
+
+    targets = [node.target for node in facts.nodes(cst.AssignTarget, cst.AugAssign)]
+    items = (node for node in targets if isinstance(node, cst.Subscript) and facts.carries(node.value, label))
+    return any(facts.runs(loop, facts.is_training) for item in items for loop in facts.loops_to(item))
 
 
 def _each_in_turn(
