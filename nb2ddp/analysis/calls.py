@@ -6,6 +6,7 @@ one class alone has. Labels at sources flow the same ways: `carries` asks whethe
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import cached_property
 
@@ -124,6 +125,23 @@ class Calls(Kinds):
             for function in self.called_functions(call):
                 found.setdefault(function, []).append(call)
         return found
+
+    def sites(
+        self, node: cst.CSTNode, stop: Callable[[cst.CSTNode], bool] = lambda _: False
+    ) -> Iterator[cst.CSTNode]:
+        """Yield a node, and the calls that lead to it through functions of the notebook, the nearest first.
+
+        What leads to a site that ``stop`` matches is left out.
+        """
+        queue, seen = deque([node]), {node}
+        while queue:
+            site = queue.popleft()
+            yield site
+            function = self.around(site, cst.FunctionDef)
+            if function is not None and not stop(site):
+                callers = [call for call in self.callers(function) if call not in seen]
+                seen.update(callers)
+                queue += callers
 
     # ---- from a call to functions ---------------------------------------------------------------
 

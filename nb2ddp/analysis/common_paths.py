@@ -159,11 +159,11 @@ def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -
     home = facts.scope(function)
     if isinstance(home, cst.ClassDef):
         if (
-            any(of.endswith("Callback") for of in _bases(facts, home))
+            any(of.endswith("Callback") for of in facts.bases(home))
             and function.name.value not in _OF_A_MICRO_BATCH
         ):
             return function.name.value.startswith("on_") or _all_call_method(facts, function, seen)
-        return _is_plain(facts, home) and _all_call_method(facts, function, seen)
+        return facts.bases(home) <= _PLAIN and _all_call_method(facts, function, seen)
     loads = facts.loads_of(function.name.value)
     uses = [use for use in loads if not facts.is_dead(use) and not facts.is_after_training(use)]
     for use in uses:
@@ -204,21 +204,7 @@ def _by_computed_names(facts: Facts) -> list[cst.Call]:
     ]
 
 
-def _bases(facts: Facts, definition: cst.ClassDef, depth: int = 3) -> set[str]:
-    """Collect the dotted names of the library's classes that a class derives from, also through the notebook's."""
-    found: set[str] = set()
-    for base in definition.bases:
-        own = [b.node for b in facts.bindings(cst_nodes.code_of(base.value)) if b.node is not definition]
-        above = [node for node in own if isinstance(node, cst.ClassDef)]
-        found |= {facts.qualified(base.value)} if not above or not depth else set()
-        found = found.union(*(_bases(facts, node, depth - 1) for node in above if depth))
-    return found
-
-
-def _is_plain(facts: Facts, definition: cst.ClassDef) -> bool:
-    """Return whether no library knows a class: its methods run where the notebook calls them."""
-    return _bases(facts, definition) <= {"object", "abc.ABC", "torch.nn.Module"}
-
-
+# Classes whose methods run where the notebook calls them: no library knows what derives from these alone.
+_PLAIN = frozenset({"object", "abc.ABC", "torch.nn.Module"})
 # Events of which ranks may have different numbers.
 _OF_A_MICRO_BATCH = frozenset({"on_substep_end", "on_prediction_step"})

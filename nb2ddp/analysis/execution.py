@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property
 
@@ -158,28 +157,26 @@ class Execution(Calls):
         """
         if call not in self._loops:
             loops = (loop for loop in self.loops_to(call) if not isinstance(loop, cst.BaseComp))
-            self._loops[call] = None if self._is_of_trainer(call, {call}) else next(loops, None)
+            self._loops[call] = None if self._is_of_trainer(call) else next(loops, None)
         return self._loops[call]
 
     def loops_to(self, node: cst.CSTNode) -> Iterator[cst.For | cst.While | cst.BaseComp]:
         """Yield the loops and comprehensions around a node, and around the calls that lead to it, the nearest first."""
-        queue, seen = deque([node]), {node}
-        while queue:
-            site = queue.popleft()
+        for site in self.sites(node):
             yield from self.loops(site)
-            function = self.around(site, cst.FunctionDef)
-            callers = [c for c in self.callers(function) if c not in seen] if function is not None else []
-            seen.update(callers)
-            queue += callers
 
-    def _is_of_trainer(self, site: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
-        """Return whether only methods of the notebook's Trainers run what stands at a site."""
-        function, owner = self.around(site, cst.FunctionDef), self.around(site, cst.ClassDef)
-        if owner is not None and any(self.is_trainer_class(base.value) for base in owner.bases):
-            return True
-        callers = [] if function is None else [c for c in self.callers(function) if c not in seen]
-        seen.update(callers)
-        return bool(callers) and all(self._is_of_trainer(caller, seen) for caller in callers)
+    def _is_of_trainer(self, call: cst.Call) -> bool:
+        """Return whether only methods of the notebook's Trainers lead to a call."""
+
+        def is_method(site: cst.CSTNode) -> bool:
+            owner = self.around(site, cst.ClassDef)
+            return owner is not None and any(self.is_trainer_class(base.value) for base in owner.bases)
+
+        def is_called(site: cst.CSTNode) -> bool:
+            function = self.around(site, cst.FunctionDef)
+            return function is not None and bool(self.callers(function))
+
+        return all(is_method(site) or is_called(site) for site in self.sites(call, stop=is_method))
 
     # ---- collectives ----------------------------------------------------------------------------
 
@@ -230,19 +227,17 @@ class Execution(Calls):
 
     def _may_run_after(self, node: cst.CSTNode, call: cst.Call) -> bool:
         """Return whether a node may run after a call; what is in a function runs where the function is called."""
-        queue, seen = deque([node]), {node}
-        while queue:
-            site = queue.popleft()
-            scope = self.scope(site)
-            if scope is None or scope is self.scope(call):
-                if self.order(site) > self.end(call):
-                    return True
-            elif isinstance(scope, cst.FunctionDef) and (callers := self.callers(scope)):
-                queue += [caller for caller in callers if caller not in seen]
-                seen.update(callers)
-            else:  # a method, or a function that a library calls
-                return True
-        return False
+
+        def is_beside(site: cst.CSTNode) -> bool:
+            return self.scope(site) in (None, self.scope(call))
+
+        def is_after(site: cst.CSTNode) -> bool:
+            if is_beside(site):
+                return self.order(site) > self.end(call)
+            scope = self.scope(site)  # of a method, or of a function that a library calls, nothing is known
+            return not (isinstance(scope, cst.FunctionDef) and self.callers(scope))
+
+        return any(is_after(site) for site in self.sites(node, stop=is_beside))
 
     @cached_property
     def _sharding(self) -> cst.Call | None:

@@ -7,7 +7,7 @@ methods that return their owner.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 
 import libcst as cst
 
@@ -30,8 +30,7 @@ class Kinds(Flow):
         super().__init__(cells)
         self._kinds = Solver[Key, str](self._steps, "")
         self._origins = Solver[Key, frozenset[str]](self._origin_steps, frozenset())
-        self._trainer_classes = Solver(self._derives(libraries.is_trainer_class), False)
-        self._arguments_classes = Solver(self._derives(libraries.is_arguments_class), False)
+        self._classes_of = Solver[str, frozenset[str]](self._class_name_steps, frozenset())
 
     # ---- the kind of a value --------------------------------------------------------------------
 
@@ -47,7 +46,7 @@ class Kinds(Flow):
             case cst.FunctionDef():
                 return (yield from self._kind_returned(key))
             case cst.ClassDef():
-                return (yield from self._instance(key))
+                return self._instance(key)
             case cst.Name():
                 binding = self.binding(key)
                 return (yield binding) if binding is not None else ""
@@ -149,18 +148,11 @@ class Kinds(Flow):
             return "trainer"
         return "arguments" if self.is_arguments_class(call.func) else ""
 
-    def _instance(self, node: cst.ClassDef) -> _Steps:
-        """Evaluate the kind of an instance of a class of the notebook, by the class's bases."""
-        for base in node.bases:
-            last = self.qualified(base.value).rpartition(".")[2]
-            if last in ("Module", "PreTrainedModel") or libraries.is_model_class(last):
-                return "model"
-            of_base = self.binding(base.value)
-            made_of = of_base.node if of_base is not None else None
-            above = isinstance(made_of, cst.ClassDef) and self.order(made_of) < self.order(node)
-            if above and (kind := (yield cst.ensure_type(made_of, cst.ClassDef))):
-                return kind
-        return ""
+    def _instance(self, node: cst.ClassDef) -> str:
+        """Return the kind of an instance of a class of the notebook, by what the class derives from."""
+        names = (name.rpartition(".")[2] for name in self.bases(node))
+        is_model = any(n in ("Module", "PreTrainedModel") or libraries.is_model_class(n) for n in names)
+        return "model" if is_model else ""
 
     def _kind_returned(self, function: cst.FunctionDef) -> _Steps:
         """Evaluate the first kind that a ``return`` of the function gives; of a tuple its first value."""
@@ -173,36 +165,30 @@ class Kinds(Flow):
 
     def is_trainer_class(self, node: cst.CSTNode) -> bool:
         """Return whether an expression names a Transformers-style Trainer, or a subclass in the notebook."""
-        return self._trainer_classes.solve(self.qualified(node))
+        return _is_any(libraries.is_trainer_class, self._classes_of.solve(self.qualified(node)))
 
     def is_arguments_class(self, node: cst.CSTNode) -> bool:
         """Return whether an expression names a class of training arguments, or a subclass in the notebook."""
-        return self._arguments_classes.solve(self.qualified(node))
+        return _is_any(libraries.is_arguments_class, self._classes_of.solve(self.qualified(node)))
 
-    def _derives(self, is_known: Callable[[str, str], bool]) -> Callable[[str], Generator[str, bool, bool]]:
-        """Return the steps that tell whether a qualified name is a known class or has one as its base."""
+    def bases(self, definition: cst.ClassDef) -> frozenset[str]:
+        """Return the dotted names of the libraries' classes that a class derives from, also through the notebook's."""
+        named = (self._classes_of.solve(self.qualified(base.value)) for base in definition.bases)
+        return frozenset().union(*named)
 
-        def steps(name: str) -> Generator[str, bool, bool]:
-            if is_known(name.partition(".")[0], name.rpartition(".")[2]):
-                return True
-            for binding in self.definitions(name):
-                for base in binding.node.bases if isinstance(binding.node, cst.ClassDef) else ():
-                    above = self.qualified(base.value)
-                    if above != name and (yield above):
-                        return True
-            return False
-
-        return steps
+    def _class_name_steps(self, name: str) -> Generator[str, frozenset[str], frozenset[str]]:
+        """Evaluate the libraries' classes that a class's name stands for: its own, or those that it derives from."""
+        own = [b.node for b in self.definitions(name) if isinstance(b.node, cst.ClassDef)]
+        found = frozenset() if own else frozenset({name})
+        for base in (base for definition in own for base in definition.bases):
+            if (above := self.qualified(base.value)) != name:
+                found |= yield above
+        return found
 
     def trainer_class(self, trainer: cst.CSTNode | None) -> str:
         """Return the name of a trainer's class in its library; "" where it cannot be seen."""
         made = sorted(self.origins(trainer)) if isinstance(trainer, cst.BaseExpression) else ()
-        found = (
-            name.rpartition(".")[2]
-            for name in made
-            if libraries.is_trainer_class(name.partition(".")[0], name.rpartition(".")[2])
-        )
-        return next(found, "")
+        return next((n.rpartition(".")[2] for n in made if _is_any(libraries.is_trainer_class, {n})), "")
 
     # ---- what a call does -----------------------------------------------------------------------
 
@@ -324,3 +310,8 @@ class Kinds(Flow):
 def _first(value: cst.BaseExpression) -> cst.BaseExpression:
     """Return the first value of a tuple; any other value as it is."""
     return value.elements[0].value if isinstance(value, cst.Tuple) and value.elements else value
+
+
+def _is_any(is_known: Callable[[str, str], bool], names: Collection[str]) -> bool:
+    """Return whether one of some dotted names is known, by its package and its last part."""
+    return any(is_known(name.partition(".")[0], name.rpartition(".")[2]) for name in names)

@@ -6,7 +6,6 @@ The run finds the models of all other optimizers.
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -142,16 +141,8 @@ def _backward_of(facts: Facts) -> Callable[[cst.Call], bool]:
 
 def trainings(facts: Facts, optimizer: cst.Call) -> Iterator[Statement]:
     """Yield the statements that train in the innermost block around an optimizer, or around what calls its function."""
-    queue, seen = deque([optimizer]), {optimizer}
-    while queue:
-        site = queue.popleft()
-        found = _trainings_beside(facts, site)
-        yield from found
-        function = facts.around(site, cst.FunctionDef)
-        outer = facts.callers(function) if function is not None and not found else ()
-        callers = [call for call in outer if call not in seen]
-        seen.update(callers)
-        queue += callers
+    for site in facts.sites(optimizer, stop=lambda site: bool(_trainings_beside(facts, site))):
+        yield from _trainings_beside(facts, site)
 
 
 def _trainings_beside(facts: Facts, site: cst.CSTNode) -> list[Statement]:
