@@ -1,8 +1,8 @@
-"""Replace or report what only a notebook has: a display, a keyboard, Colab's services, logins, ports.
+"""Replace or report what only a notebook has: a display, a keyboard, Colab's services, logins.
 
 Plots are saved to files, Colab's secrets come from the environment, and a login that asks for a token is removed,
-because HF_TOKEN or WANDB_API_KEY gives it. Code that waits for the keyboard before training stops the conversion. A
-server on a fixed port, code that goes through all global names, and files that only this machine has, are noted.
+because HF_TOKEN or WANDB_API_KEY gives it. Code that waits for the keyboard before training stops the conversion. Code
+that goes through all global names, and paths that only this machine has, are noted.
 
 .. code-block:: diff
 
@@ -22,9 +22,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -44,9 +42,6 @@ _LOGINS = {
 # What each package reads instead, from the environment.
 _TOKENS = {"huggingface_hub": "HF_TOKEN", "wandb": "WANDB_API_KEY"}
 
-# Words in the names of functions that open a port, not of those that connect to one.
-_SERVING = re.compile(r"launch|serve|start|run|listen|bind|spawn", re.IGNORECASE)
-_PORT = re.compile(r"(?:.*_)?port", re.IGNORECASE)
 _COLLECTING = frozenset({"dict", "list", "set", "sorted", "tuple"})
 
 
@@ -79,7 +74,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 call,
             )
     yield from _local_files(facts)
-    yield from _ports(facts) if options.strategy == "ddp" else ()
     if options.strategy == "ddp" and facts.imports_of("wandb"):
         for attribute in facts.attributes:
             of_run = facts.qualified(attribute.value) == "wandb.run" or facts.comes_from(attribute, "wandb")
@@ -90,120 +84,24 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 )
 
 
-_READS = re.compile(
-    r"(?:pandas\.read_(?!sql|clipboard|html)\w+|datasets\.load_from_disk|numpy\.load\w*|torch\.load|open|PIL\.Image\.open"
-    r"|datasets\.Dataset\.from_(?:csv|json|parquet|text)|polars\.read_\w+|joblib\.load)"
-)
-_ELSEWHERE = re.compile(r"\w+://|/kaggle/|/dev/|/proc/|/tmp/")
-_LOCAL = re.compile(r"(?:\.{1,2}/|~|/)")
+# Paths that no other machine has; what lies beside the notebook, `push` finds.
+_OF_THIS_MACHINE = re.compile(r"/content/g?drive/.|/(?:home|Users|media|mnt)/|[A-Za-z]:[\\/]")
 
 
 def _local_files(facts: Facts) -> Iterator[Note]:
-    """Note the files of this machine that the notebook reads and does not make: they travel with no script."""
+    """Note the paths of this machine's users, disks and drives."""
     found: dict[str, cst.CSTNode] = {}
-    fetched = _first_unpacked(facts)
-    for call in facts.live_calls:
-        for node in _read_paths(facts, call):
-            text = cst_nodes.string_value(node) or ""
-            if facts.order(call) > fetched and not text.startswith(("/", "~")):
-                continue
-            if text.strip("./") and not _ELSEWHERE.match(text) and not _is_made(facts, text, node):
-                found.setdefault(text, call)
     for string in facts.strings:
         text = cst_nodes.string_value(string) or ""
-        elsewhere = text.startswith(_DRIVE) and text.rstrip("/") not in _DRIVE
-        if (elsewhere or _OF_A_USER.match(text)) and "\n" not in text and not facts.is_dead(string):
+        if _OF_THIS_MACHINE.match(text) and "\n" not in text and not facts.is_dead(string):
             found.setdefault(text, string)
     if found:
         named = ", ".join(f"`{path}`" for path in list(found)[:3]) + (" and others" if len(found) > 3 else "")
         yield Note(
             f"only this machine, or Colab's drive, has {named}: where the script runs elsewhere, put what it reads "
-            "there and change the path. To Kaggle `nb2ddp push --upload-data` brings what lies beside the notebook",
+            "there, and name it relative to the notebook. To Kaggle `nb2ddp push --upload-data` brings it then",
             next(iter(found.values())),
         )
-
-
-_UNPACKS = frozenset(
-    "gdown unzip tar 7z unrar kaggle dvc extractall unpack_archive snapshot_download download_file".split()
-)
-
-
-def _first_unpacked(facts: Facts) -> float:
-    """Return the order of the first call or command that makes files whose names it does not tell."""
-    made = [shell.call for shell in shell_calls(facts) if _UNPACKS.intersection(shell.command.split())]
-    named = (c for c in facts.live_calls if not _UNPACKS.isdisjoint(facts.qualified(c.func).split(".")))
-    return min((facts.order(call) for call in (*made, *named)), default=float("inf"))
-
-
-_DRIVE = ("/content/drive", "/content/gdrive")
-_OF_A_USER = re.compile(r"/(?:home|Users|media|mnt)/|[A-Za-z]:[\\/]")
-
-
-def _read_paths(facts: Facts, call: cst.Call) -> Iterator[cst.BaseExpression]:
-    """Yield the texts that name files that a call reads."""
-    files = facts.keyword(call, "data_files")
-    first = call.args[0].value if call.args and call.args[0].keyword is None else None
-    match files:
-        case cst.Dict(elements=elements) | cst.List(elements=elements) | cst.Tuple(elements=elements):
-            yield from (element.value for element in elements)
-        case cst.BaseExpression():
-            yield files
-    if first is None:
-        return
-    name = facts.qualified(call.func)
-    writes = (
-        name == "open"
-        and len(call.args) > 1
-        and "r" not in (cst_nodes.string_value(call.args[1].value) or "w")
-    )
-    of_model = facts.method(call) == "from_pretrained" and _LOCAL.match(cst_nodes.string_value(first) or "")
-    if of_model or (_READS.fullmatch(name) and not writes):
-        yield first
-
-
-def _is_made(facts: Facts, path: str, node: cst.CSTNode) -> bool:
-    """Return whether another text of the notebook names a file, or its folder: a command fetches or makes it."""
-    parts = [part for part in re.split(r"[/\\]", path) if part not in ("", ".", "..", "~", "content")]
-    words = [parts[-1], rf"(?<![^\s/'\"=]){re.escape(parts[0])}(?![^\s/'\"])"] if parts else []
-    for string in facts.strings:
-        other = cst_nodes.string_value(string) or ""
-        if other == path:
-            made = facts.order(string) < facts.order(node)
-        else:
-            run = facts.around(string, cst.Call)
-            runs = facts.qualified(run.func) if run is not None else ""  # shell("unzip data.zip")
-            is_command = runs in libraries.RUNNING_FUNCTIONS or runs.startswith("get_ipython")
-            names = " " not in other or is_command
-            made = bool(words) and (words[0] in other or (names and re.search(words[1], other) is not None))
-        if made:
-            return True
-    return False
-
-
-def _ports(facts: Facts) -> Iterator[Note]:
-    """Note servers that every rank would start on one port, before training ends."""
-    for call in facts.live_calls if facts.last_collective is not None else ():
-        name = (facts.method(call) or facts.qualified(call.func)).rpartition(".")[2]
-        if not _SERVING.search(name) or name == "launch_openenv" or facts.is_after_training(call):
-            continue  # Unsloth's launch_openenv tries ports until one is free
-        for place in filter(None, (_port(facts, argument) for argument in call.args)):
-            yield Note(
-                "every rank starts a server on this port, and only the first one gets it: in the script, add "
-                f"`{facts.our('local_rank')}` to the number",
-                place,
-            )
-
-
-def _port(facts: Facts, argument: cst.Arg) -> cst.CSTNode | None:
-    """Return the number of a port: in ``port=8000``, in ``("", 8000)``, or bound to a name."""
-    value, is_port = argument.value, bool(argument.keyword and _PORT.fullmatch(argument.keyword.value))
-    match value:
-        case cst.Tuple(elements=[host, number]):
-            value, is_port = number.value, cst_nodes.string_value(host.value) is not None
-        case cst.Name(value=name):
-            is_port = _PORT.fullmatch(name) is not None
-    known = facts.value(value)
-    return known if is_port and isinstance(known, cst.Integer) and known.value != "0" else None
 
 
 def _goes_through(facts: Facts, call: cst.Call) -> bool:
