@@ -1,8 +1,6 @@
 # FP8 needs a newer GPU than a T4: it is noted, with what to do instead; a notebook that chooses is left alone.
 
 # first cell
-import torch
-from transformers import AutoModelForCausalLM
 from unsloth import FastLanguageModel
 
 # case: FP8 weights
@@ -16,21 +14,10 @@ model, tokenizer = FastLanguageModel.from_pretrained("org/Model-8B", load_in_fp8
 # case: four bits
 model, tokenizer = FastLanguageModel.from_pretrained("org/Model-8B-bnb-4bit", load_in_4bit = True)
 
-# case: bf16, where the notebook asks the GPU
-if torch.cuda.get_device_capability()[0] >= 8:
-    dtype = torch.bfloat16
-else:
-    dtype = torch.float16
-
-# case: FP8 weights that are unpacked to 16 bits
-from transformers import FineGrainedFP8Config
-config = FineGrainedFP8Config(dequantize=True)
-
 # case: FP8 weights below a switch that is off
 FP8 = False
 if FP8:
-    from transformers import FineGrainedFP8Config
-    config = FineGrainedFP8Config(dequantize=False)
+    model, tokenizer = FastLanguageModel.from_pretrained("org/Model-8B", load_in_fp8 = True)
 
 # case: FP8 weights below a switch that is on
 FP8 = True
