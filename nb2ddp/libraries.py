@@ -319,7 +319,8 @@ GPU_0 = "cuda:0"
 # Each process reads its own.
 CLOCKS = frozenset(
     "time.time time.perf_counter time.monotonic time.time_ns time.perf_counter_ns time.monotonic_ns "
-    "timeit.default_timer datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today".split()
+    "timeit.default_timer datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today datetime.date.today "
+    "pandas.Timestamp.now time.localtime time.gmtime".split()
 )
 # What the system draws for each process, or names it by.
 SYSTEM_NUMBERS = frozenset(

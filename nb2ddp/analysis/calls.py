@@ -35,6 +35,7 @@ class Calls(Kinds):
         self._class_of = Solver[Key, frozenset[Class]](self._class_steps, frozenset())
         self._values = Solver[Key, frozenset[cst.FunctionDef]](self._value_steps, frozenset())
         self._labelled: dict[Label, Solver[cst.CSTNode, bool]] = {}
+        self._of: dict[cst.CSTNode, Label] = {}
 
     # ---- labels ---------------------------------------------------------------------------------
 
@@ -54,6 +55,10 @@ class Calls(Kinds):
 
             self._labelled[label] = Solver(steps, False)
         return self._labelled[label].solve(node)
+
+    def is_made_of(self, node: cst.CSTNode, source: cst.CSTNode) -> bool:
+        """Return whether a value is that of a ``source``, or made of it."""
+        return self.carries(node, self._of.setdefault(source, lambda other: other is source or None))
 
     def _sources(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """Yield the nodes that make a value what it is."""
@@ -108,7 +113,7 @@ class Calls(Kinds):
         """Return the functions that ``call`` calls, or passes as arguments (``dataset.map(f)``)."""
         if call not in self._functions:
             later = self._is_iterated_later(call)
-            found = [f for f in self._called(call.func) if not (later and self.is_generator(f))]
+            found = [f for f in self.run_by(call.func) if not (later and self.is_generator(f))]
             for argument in call.args if not self._passes_on(call) else ():
                 found += self._passed(argument.value)
             self._functions[call] = tuple(dict.fromkeys(found))
@@ -145,7 +150,8 @@ class Calls(Kinds):
 
     # ---- from a call to functions ---------------------------------------------------------------
 
-    def _called(self, function: cst.BaseExpression) -> Iterator[cst.FunctionDef]:
+    def run_by(self, function: cst.BaseExpression) -> Iterator[cst.FunctionDef]:
+        """Yield the functions that a call of an expression runs."""
         name = ""
         if isinstance(function, cst.Attribute):
             name = function.attr.value
@@ -365,7 +371,7 @@ class Calls(Kinds):
             ) is self.scope(function) and home is not None:
                 if function.params.params[:1] == (key.node,):  # self, cls
                     return frozenset({home, *self._derived.get(home, ())})  # what it may be
-                sources = self._given(home, function, key.name)
+                sources = self.given(key)
             case Binding(node=cst.ClassDef() as definition):
                 return frozenset({definition})
             case Binding(index=int()) | cst.Subscript():
@@ -380,13 +386,3 @@ class Calls(Kinds):
     def _of_library(self, node: cst.BaseExpression) -> Sequence[Key]:
         root = root_of(node)
         return [root] if isinstance(root, cst.Name) and self.is_imported(root.value) else []
-
-    def _given(
-        self, home: cst.ClassDef, function: cst.FunctionDef, name: str
-    ) -> Iterator[cst.BaseExpression]:
-        """Yield what is passed for a parameter of ``__init__`` where instances are made."""
-        for call in self.live_calls if function.name.value == "__init__" else ():
-            if home in self._class_named(call.func):
-                value = self.passes(function, name, call)
-                if value is not None:
-                    yield value

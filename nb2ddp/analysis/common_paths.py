@@ -25,6 +25,11 @@ def leaves(facts: Facts, statement: cst.CSTNode) -> bool:
     return any(loop is None or not facts.contains(statement, loop) for loop in loops)
 
 
+def parts_ranks(facts: Facts, statement: cst.CSTNode) -> bool:
+    """Return whether a rank that skips a statement goes another way, or has other values, than those that run it."""
+    return leaves(facts, statement) or binds_for_later(facts, statement) or changes_state(facts, statement)
+
+
 def binds_for_later(facts: Facts, statement: cst.CSTNode) -> bool:
     """Return whether a statement of a function gives names values that the function reads elsewhere."""
     scope = facts.scope(statement)
@@ -59,24 +64,16 @@ def _changing(facts: Facts) -> Solver[cst.CSTNode, bool]:
             if any(not facts.contains(node, binding.node) for binding in facts.bindings(name)):
                 return True
         for call in facts.calls_in(node):
-            if isinstance(_changed_by(facts, call), cst.Attribute) or _draws_from_own(facts, call):
-                return True
-            if facts.method(call) in ("fit", "fit_transform") or facts.qualified(call.func) == "next":
+            fits = facts.method(call) in ("fit", "fit_transform") or facts.qualified(call.func) == "next"
+            if fits or _draws_from_own(facts, call):
                 return True
             for function in facts.called_functions(call):  # what __init__ sets is new
                 if function.name.value != "__init__" and (yield function.body):
                     return True
-        assigned = facts.nodes(cst.AssignTarget, cst.AugAssign, within=node)
-        return any(_is_attribute(target.target) for target in assigned)
+        attributes = facts.nodes(cst.Attribute, within=node)
+        return any(facts.changes(a) or isinstance(facts.parent(a), cst.AssignTarget) for a in attributes)
 
     return Solver(steps, False)
-
-
-def _changed_by(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
-    """Return what a call changes in place, as ``self.rows.append(row)`` and ``heapq.heappop(self.rows)`` do."""
-    if isinstance(call.func, cst.Attribute) and call.func.attr.value in libraries.CHANGING_METHODS:
-        return call.func.value
-    return call.args[0].value if call.args and facts.changes_first(call) else None
 
 
 def _draws_from_own(facts: Facts, call: cst.Call) -> bool:
@@ -91,18 +88,10 @@ def _draws_from_own(facts: Facts, call: cst.Call) -> bool:
     return isinstance(made, cst.Call) and facts.qualified(made.func) in libraries.GENERATORS
 
 
-def _is_attribute(target: cst.BaseExpression) -> bool:
-    """Match the targets of ``self.n += 1`` and ``self.ids[word] = 1``."""
-    while isinstance(target, cst.Subscript):
-        target = target.value
-    return isinstance(target, cst.Attribute)
-
-
-def binds_outside(facts: Facts, statement: cst.CSTNode, last: Statement) -> bool:
-    """Return whether a ``with`` of a cell binds names that are read after it, but for those of its files."""
-    if not isinstance(statement, cst.With):
-        return False
-    files = {cst_nodes.code_of(item.asname.name) for item in statement.items if item.asname is not None}
+def is_used_later(facts: Facts, statement: cst.CSTNode, last: Statement) -> bool:
+    """Return whether names that a statement of a cell binds, but for files of a ``with``, are read outside it."""
+    items = statement.items if isinstance(statement, cst.With) else ()
+    files = {cst_nodes.code_of(item.asname.name) for item in items if item.asname is not None}
     names = facts.binds_in(statement) - files
     return any(facts.is_read_outside(name, statement, until=last) for name in names)
 
@@ -166,15 +155,9 @@ def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -
         return facts.bases(home) <= _PLAIN and _all_call_method(facts, function, seen)
     loads = facts.loads_of(function.name.value)
     uses = [use for use in loads if not facts.is_dead(use) and not facts.is_after_training(use)]
-    for use in uses:
-        around = facts.parent(use)
-        call = facts.parent(around) if isinstance(around, cst.Arg) else around
-        if not isinstance(call, cst.Call):
-            return False
-        launches = facts.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS
-        if (call.func is not use and not launches) or not _reached(facts, call, seen):
-            return False
-    return bool(uses)
+    calls = [call for call, _ in facts.calls_of(function.name.value) if not facts.is_after_training(call)]
+    is_passed_on = len(calls) < len(uses)
+    return bool(calls) and not is_passed_on and all(_reached(facts, call, seen) for call in calls)
 
 
 def _all_call_method(facts: Facts, method: cst.FunctionDef, seen: set[cst.CSTNode]) -> bool:
@@ -185,10 +168,8 @@ def _all_call_method(facts: Facts, method: cst.FunctionDef, seen: set[cst.CSTNod
     callers = facts.callers(method) or ([*by_name] or _by_computed_names(facts) if name[:2] != "__" else [])
     callers = [caller for caller in callers if not facts.is_after_training(caller)]
     for attribute in facts.attributes:
-        if attribute.attr.value == name and not facts.is_dead(attribute):
-            call = facts.parent(attribute)
-            if not isinstance(call, cst.Call) or call.func is not attribute:
-                return False  # it is passed on
+        if attribute.attr.value == name and not facts.is_dead(attribute) and facts.called(attribute) is None:
+            return False  # it is passed on
     return bool(callers) and all(_reached(facts, caller, seen) for caller in callers)
 
 

@@ -14,10 +14,6 @@ from nb2ddp.analysis.common_paths import called_by_all
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
 
-_CLOCKS = frozenset(
-    "datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today datetime.date.today "
-    "pandas.Timestamp.now time.time time.time_ns time.localtime time.gmtime".split()
-)
 # A process makes what it names so for itself: in a function, it may be meant to be its own.
 _OF_PROCESS = frozenset({"tempfile.mkdtemp", "os.getpid"})
 _IDS = _OF_PROCESS | libraries.SYSTEM_NUMBERS
@@ -39,7 +35,7 @@ def is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
     for call in facts.calls_in(value):
         name, method = facts.qualified(call.func), facts.method(call)
         is_id = name in _IDS or draws_from_system(facts, call)
-        if is_id or name in _CLOCKS:
+        if is_id or name in libraries.CLOCKS:
             drawn |= not _is_measured(facts, call)
         elif name not in _PLAIN | _SYSTEM_GENERATORS and method not in _TO_TEXT:
             return False
@@ -69,11 +65,8 @@ def shared_names(facts: Facts) -> Collection[cst.BaseExpression]:
     """Return the names that every rank makes, before training ends, and that have to be rank 0's, in order."""
     found: dict[cst.BaseExpression, None] = {}
     for call in facts.live_calls:
-        if facts.is_after_training(call):
-            continue
-        if facts.qualified(call.func) not in _CLOCKS | _IDS and not draws_from_system(facts, call):
-            continue
-        value = _name_around(facts, call)
+        drawn = facts.qualified(call.func) in libraries.CLOCKS | _IDS or draws_from_system(facts, call)
+        value = _name_around(facts, call) if drawn and not facts.is_after_training(call) else None
         if value is not None and _is_for_all(facts, value):
             found[value] = None
     return found
@@ -106,21 +99,18 @@ def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
     made = facts.parent(holder) if isinstance(holder, cst.Arg) else None
     if isinstance(made, cst.Call) and facts.is_arguments_class(made.func):
         return True  # every rank makes training arguments
-    inner: cst.CSTNode = value
-    if isinstance(holder, cst.Param):
-        inner = facts.around(holder, cst.FunctionDef, cst.Lambda) or value
     scope = facts.scope(value)
     if isinstance(scope, cst.Lambda):  # field(default_factory=lambda: ...)
         home = facts.scope(scope)
-        if not isinstance(home, cst.ClassDef) or _of_process(facts, value):
-            return False
-        uses = [use for use in facts.loads_of(home.name.value) if facts.around(use, cst.Annotation) is None]
-        calls = [facts.parent(use) for use in uses]
-        by_all = [isinstance(c, cst.Call) and c.func in uses and called_by_all(facts, c) for c in calls]
-        return bool(by_all) and all(by_all)
+        return (
+            isinstance(home, cst.ClassDef) and not _of_process(facts, value) and _is_made_by_all(facts, home)
+        )
+    inner: cst.CSTNode = value
+    if isinstance(holder, cst.Param):
+        inner = facts.around(holder, cst.FunctionDef, cst.Lambda) or value
     while isinstance(home := facts.scope(inner), cst.ClassDef):
         inner = home
-    if isinstance(home, cst.FunctionDef) and facts.nodes(cst.Yield, within=home.body):
+    if isinstance(home, cst.FunctionDef) and facts.is_generator(home):
         return False  # it goes on when it is asked
     if not called_by_all(facts, inner):
         return False
@@ -128,6 +118,13 @@ def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
     if _of_process(facts, value):
         return once and _has_own_name(holder)
     return once or (is_kept(facts, value) and not _is_for_each_row(facts, inner))
+
+
+def _is_made_by_all(facts: Facts, definition: cst.ClassDef) -> bool:
+    """Return whether all ranks make the instances of a class, which nothing else reads."""
+    uses = [u for u in facts.loads_of(definition.name.value) if facts.around(u, cst.Annotation) is None]
+    calls = [facts.called(use) for use in uses]
+    return bool(calls) and all(call is not None and called_by_all(facts, call) for call in calls)
 
 
 def _of_process(facts: Facts, value: cst.BaseExpression) -> bool:
@@ -153,7 +150,7 @@ def _holder(facts: Facts, value: cst.BaseExpression) -> cst.CSTNode | None:
                 named = argument.keyword if isinstance(argument, cst.Arg) else None
                 return parent if named is not None and named.value == "default_factory" else None
             case cst.Call() if inner is not parent.func and not _makes_text(facts, parent):
-                return inner if _keeps(facts, parent, inner) else None
+                return inner if _keeps(facts, parent) else None
             case cst.BaseComp() | cst.BaseSmallStatement() | cst.BaseCompoundStatement() | cst.Comparison():
                 return None
         inner = parent
@@ -164,13 +161,10 @@ def _makes_text(facts: Facts, call: cst.Call) -> bool:
     return facts.qualified(call.func) in _PLAIN or facts.method(call) in _TO_TEXT
 
 
-def _keeps(facts: Facts, call: cst.Call, argument: cst.CSTNode) -> bool:
-    """Match an argument of the notebook's own functions and classes, a setting, and a default on the command line."""
+def _keeps(facts: Facts, call: cst.Call) -> bool:
+    """Match a call of the notebook's own functions and classes, and one that makes settings."""
     if facts.qualified(call.func) in libraries.SETTINGS_MAKERS or facts.is_arguments_class(call.func):
         return True
-    if facts.method(call) == "add_argument":
-        keyword = argument.keyword if isinstance(argument, cst.Arg) else None
-        return keyword is not None and keyword.value == "default"
     defined = facts.bindings(call.func.value) if isinstance(call.func, cst.Name) else ()
     is_class = any(isinstance(binding.node, cst.ClassDef) for binding in defined)
     return is_class or bool(facts.called_functions(call))
@@ -187,12 +181,8 @@ def is_kept(facts: Facts, value: cst.BaseExpression) -> bool:
 
     It is followed through names, attributes, the notebook's own functions, and texts that are made with it.
     """
-
-    def label(node: cst.CSTNode) -> bool | None:
-        return True if node is value else None
-
     uses = (call for call in facts.live_calls if not _passes_on(facts, call))
-    return any(facts.carries(call, label) for call in uses if not facts.contains(value, call))
+    return any(facts.is_made_of(call, value) for call in uses if not facts.contains(value, call))
 
 
 def _passes_on(facts: Facts, call: cst.Call) -> bool:

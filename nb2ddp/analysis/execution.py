@@ -34,7 +34,7 @@ class Execution(Calls):
         super().__init__(cells)
         self._sharded = sharded
         self._searches: dict[Callable[[cst.Call], bool], Solver[cst.CSTNode, bool]] = {}
-        self._own_calls_of: dict[cst.CSTNode, list[cst.Call]] = {}
+        self._sites: dict[cst.CSTNode, list[cst.Call | cst.For | cst.CompFor]] = {}
         self._loops: dict[cst.Call, cst.For | cst.While | None] = {}
 
     # ---- calls ----------------------------------------------------------------------------------
@@ -59,42 +59,29 @@ class Execution(Calls):
         """Return the steps that search a node, and the functions that it calls, for a wanted call."""
 
         def steps(node: cst.CSTNode) -> Generator[cst.CSTNode, bool, bool]:
-            for call in self._own_calls(node):
-                if wanted(call):
+            for site in self._sites_in(node):
+                is_call = isinstance(site, cst.Call)
+                if is_call and wanted(site):
                     return True
-                for function in self.called_functions(call):
-                    if (yield function):
-                        return True
-            for loop in self._loops_in(node):
-                for function in self.iterated(loop.iter):
+                for function in self.called_functions(site) if is_call else self.iterated(site.iter):
                     if (yield function):
                         return True
             return False
 
         return steps
 
-    def _loops_in(self, node: cst.CSTNode) -> list[cst.For | cst.CompFor]:
-        """Return the loops that running a node goes through, of a function those of its body."""
-        inside = node.body if isinstance(node, cst.FunctionDef) else node
-        return [
-            loop
-            for loop in self.nodes(cst.For, cst.CompFor, within=inside, own=True)
-            if not self.is_dead(loop)
-        ]
-
-    def _own_calls(self, node: cst.CSTNode) -> Sequence[cst.Call]:
-        """Return the calls that running ``node`` makes itself; of a function, those of its body."""
-        if node in self._own_calls_of:
-            return self._own_calls_of[node]
-        scope = self.scope(node) if not isinstance(node, cst.Module) else None
-        inside = node if isinstance(node, cst.FunctionDef) else scope
-        dead = self.is_dead(node)
-        found = self._own_calls_of[node] = []
-        for call in self.calls_in(node):
-            home = self.scope(call)
-            if (home is inside or isinstance(home, cst.Lambda)) and (dead or not self.is_dead(call)):
-                found.append(call)
-        return found
+    def _sites_in(self, node: cst.CSTNode) -> Sequence[cst.Call | cst.For | cst.CompFor]:
+        """Return the calls and loops that running ``node`` runs itself; of a function, those of its body."""
+        if node not in self._sites:
+            inside = node.body if isinstance(node, cst.FunctionDef) else node
+            home, dead = self.scope(inside), self.is_dead(node)
+            self._sites[node] = [
+                site
+                for site in self.nodes(cst.Call, cst.For, cst.CompFor, within=inside)
+                if dead or not self.is_dead(site)
+                if (scope := self.scope(site)) is home or isinstance(scope, cst.Lambda)
+            ]
+        return self._sites[node]
 
     def runs_once(self, node: cst.CSTNode) -> bool:
         """Return whether code is at the top level of a cell: in no function and no loop.

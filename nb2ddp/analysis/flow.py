@@ -1,7 +1,7 @@
 """Follow values through the notebook: what a name, an attribute, an item, a parameter or a call's result may be.
 
 The def-use graph of all cells. It knows no library and no kind of value: what else asks where a value comes from
-(`kinds`, `calls`, and questions such as `outside`, `ranks` and `paths`) asks here.
+(`kinds`, `calls`, and questions such as `outside`, `ranks` and `files`) asks here.
 """
 
 from __future__ import annotations
@@ -159,14 +159,21 @@ class Flow(Names):
         return values[names.index(name)] if name in names[: len(values)] else None
 
     def given(self, binding: Binding) -> Iterator[cst.BaseExpression]:
-        """Yield what the calls of a function of a cell pass for one of its parameters."""
+        """Yield what the calls of a function of a cell, or of a class, pass for one of its parameters."""
         function = binding.scope
-        if not isinstance(function, cst.FunctionDef) or self.scope(function) is not None:
-            return
-        name = function.name.value
-        for call, arguments in (*self.calls_of(name), *self._partials.get(name, ())):
+        for call, arguments in self._calls_into(function):
+            assert isinstance(function, cst.FunctionDef)
             if (value := self.passes(function, binding.name, call, arguments)) is not None:
                 yield value
+
+    def _calls_into(self, function: cst.CSTNode | None) -> Sequence[tuple[cst.Call, Sequence[cst.Arg]]]:
+        """List the calls that give a function of a cell, or the ``__init__`` of a class of one, its arguments."""
+        if not isinstance(function, cst.FunctionDef):
+            return ()
+        home = self.scope(function)
+        made = home if isinstance(home, cst.ClassDef) and function.name.value == "__init__" else function
+        name = made.name.value
+        return (*self.calls_of(name), *self._partials.get(name, ())) if self.scope(made) is None else ()
 
     def calls_of(self, name: str) -> Sequence[tuple[cst.Call, Sequence[cst.Arg]]]:
         """List live calls of a function by its name, with the arguments that it gets; also by ``notebook_launcher``."""
@@ -271,9 +278,9 @@ class Flow(Names):
             return None
         if not isinstance(binding.node, cst.Param):
             return self.value(binding.value, depth - 1)
-        given, default, function = list(self.given(binding)), binding.node.default, binding.scope
-        calls = self.calls_of(function.name.value) if isinstance(function, cst.FunctionDef) else ()
-        if isinstance(default, cst.BaseExpression) and (not given or len(given) < len(calls)):
+        given, default = list(self.given(binding)), binding.node.default
+        some = given and len(given) == len(self._calls_into(binding.scope))
+        if isinstance(default, cst.BaseExpression) and not some:
             given.append(default)
         values = [self.value(value, depth - 1) for value in given]
         same = len({cst_nodes.code_of(value) for value in values if value is not None}) == 1

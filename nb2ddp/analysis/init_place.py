@@ -9,6 +9,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis import installs
 from nb2ddp.analysis.facts import Facts, asked_once
+from nb2ddp.analysis.rank_zero_work import is_for_some
 from nb2ddp.analysis.shell_commands import ShellCall, shell_calls
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import imported_modules
@@ -60,12 +61,7 @@ def _needs_block(facts: Facts, call: cst.Call, shell: ShellCall | None) -> bool:
     """Return whether other rules insert a name of the init block here: around writes, commands and tests for files."""
     if shell is not None:
         return not shell.is_install and shell.name not in _ENVIRONMENT_MAGICS | libraries.DISPLAY_MAGICS
-    name, method = facts.qualified(call.func), facts.method(call)
-    return (
-        name in libraries.WRITING_FUNCTIONS | libraries.RUNNING_FUNCTIONS | libraries.FILE_TESTS
-        or method in libraries.WRITING_METHODS | libraries.FILE_TEST_METHODS
-        or name in ("open", "io.open")
-    )
+    return is_for_some(facts, call)
 
 
 def _names_gpu(facts: Facts, statement: cst.CSTNode) -> bool:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import libcst as cst
 from libcst import matchers
-from packaging.version import Version
 
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.shell_commands import ShellCall, shell_calls, shell_calls_in
@@ -104,21 +103,6 @@ def _preparations(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> It
             continue
         if shell.kind == "system" or (shell.kind == "line" and shell.name == "cd"):
             yield line
-
-
-def kept_below(facts: Facts, package: str, version: str) -> bool:
-    """Return whether the notebook installs a package before a version: ``pip install peft==0.17.1``.
-
-    Versions that are held in variables are not seen.
-    """
-    pin = re.compile(rf"(?<![\w.-]){re.escape(package)}(?![\w.-])[^\s'\"]*?\s*(==|<=?)\s*(\d+(?:\.\d+)*)")
-    installs = (
-        shell.command for shell in shell_calls(facts) if shell.is_install and not facts.is_dead(shell.call)
-    )
-    found = (pinned for command in installs for pinned in pin.findall(command))
-    return any(
-        Version(top) < Version(version) or (operator, top) == ("<", version) for operator, top in found
-    )
 
 
 def _slice(facts: Facts, statements: list[Statement]) -> list[Statement]:

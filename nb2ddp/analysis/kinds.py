@@ -7,7 +7,7 @@ methods that return their owner.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 
 import libcst as cst
 
@@ -70,10 +70,15 @@ class Kinds(Flow):
         """Evaluate ``self.trainer``, and ``job.trainer`` outside: what the notebook's classes assign to it."""
         if not isinstance(node.value, cst.Name):
             return ""
+        kind = yield from self._common(self.assigned(node.attr.value))
+        return kind if kind in ("trainer", "arguments") else ""
+
+    def _common(self, keys: Iterable[Key]) -> _Steps:
+        """Evaluate the kind that several values have; "" where they differ."""
         kinds = set()
-        for value in self.assigned(node.attr.value):
-            kinds.add((yield value))
-        return kinds.pop() if len(kinds) == 1 and kinds <= {"trainer", "arguments"} else ""
+        for key in keys:
+            kinds.add((yield key))
+        return kinds.pop() if len(kinds) == 1 else ""
 
     def _kind_bound(self, binding: Binding) -> _Steps:
         if isinstance(binding.node, cst.Param):
@@ -113,7 +118,9 @@ class Kinds(Flow):
             if not isinstance(binding.scope, cst.ClassDef):
                 assert isinstance(binding.node, cst.FunctionDef | cst.ClassDef)
                 return (yield binding.node)
-        if isinstance(call.func, cst.Attribute) and (yield from self._kind_of_methods(last)) == "trainer":
+        methods = [d.node for d in self.definitions(last) if isinstance(d.scope, cst.ClassDef)]
+        of_methods = (method for method in methods if isinstance(method, cst.FunctionDef))
+        if isinstance(call.func, cst.Attribute) and (yield from self._common(of_methods)) == "trainer":
             return "trainer"
         if call.args and name in libraries.DATASET_FUNCTIONS:
             return (yield call.args[0].value)
@@ -121,14 +128,6 @@ class Kinds(Flow):
             first = keyword_of(call, "trainer") or call.args[0].value
             return "trainer" if (yield first) == "trainer" else ""
         return ""
-
-    def _kind_of_methods(self, name: str) -> _Steps:
-        """Evaluate what the notebook's methods of a name return, if that is one kind."""
-        kinds = set()
-        for binding in self.definitions(name):
-            if isinstance(binding.scope, cst.ClassDef) and isinstance(binding.node, cst.FunctionDef):
-                kinds.add((yield binding.node))
-        return kinds.pop() if len(kinds) == 1 else ""
 
     def _known_maker(self, call: cst.Call, name: str, last: str) -> str:
         """Return the kind that a library's function or class makes, whatever it is called with."""
@@ -204,6 +203,13 @@ class Kinds(Flow):
         if isinstance(value, cst.Call) and method_of(value) == "from_pretrained":
             return self.loaded_name(value)
         return cst_nodes.string_value(value) or ""
+
+    def shows(self, call: cst.Call) -> bool:
+        """Return whether a call prints or logs what it gets."""
+        return (
+            self.qualified(call.func) in libraries.SHOWING_FUNCTIONS
+            or method_of(call) in libraries.SHOWING_METHODS
+        )
 
     def joins_group(self, call: cst.Call) -> bool:
         """Return whether a call makes Accelerate join the process group: arguments and trainers do."""

@@ -1,12 +1,15 @@
-"""Find what a Trainer's micro-batch does outside the run, and what its rewards remember.
+"""Find what makes a Trainer's micro-batch more than its gradients: what it writes, remembers and reads of others.
 
 Each rank computes some micro-batches of a step alone. What they leave in variables, print and log is put together;
-what they write to files, trackers and logging handlers cannot be, so every rank has to compute all of them.
+what they write to files, trackers and logging handlers cannot be, so every rank has to compute all of them. So it is
+where one reads the gradients or the variables that earlier ones have left: a rank does not have those of the others,
+and no check of the first step can show a loss that begins to read them later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 from libcst import matchers as m
@@ -14,6 +17,7 @@ from libcst import matchers as m
 from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.facts import Facts, asked_once
+from nb2ddp.source import cst_nodes
 
 # Methods of a Trainer that compute a micro-batch.
 _STEPS = ("compute_loss", "training_step", "prediction_step")
@@ -53,17 +57,15 @@ def functions(facts: Facts, steps: Sequence[str]) -> list[cst.FunctionDef]:
 
 
 def _reaches_outside(facts: Facts, call: cst.Call) -> bool:
-    if rank_zero_work.why_alone(facts, call) is not None:
+    if rank_zero_work.why_alone(facts, call) or rank_zero_work.tracks(facts, call, _TRACKERS):
         return True
     name = facts.qualified(call.func)
     if name == "print":
         return facts.keyword(call, "file") is not None
-    if name.partition(".")[0] in _TRACKERS:
-        return True
     if not isinstance(call.func, cst.Attribute):
         return False
     made_by = facts.origins(call.func.value)
-    if any(of.partition(".")[0] in _TRACKERS or of.startswith(_WRITERS) for of in made_by):
+    if any(of.startswith(_WRITERS) for of in made_by):
         return True
     if any(of.partition(".")[0] == "logging" for of in (name, *made_by)):
         return any(facts.method(other) in _HANDLERS for other in facts.live_calls)
@@ -73,23 +75,10 @@ def _reaches_outside(facts: Facts, call: cst.Call) -> bool:
 def remembering_rewards(facts: Facts, trainer: cst.Call) -> tuple[cst.FunctionDef, ...]:
     """Return the reward functions of a Trainer that change something which outlasts the call."""
     given = facts.keyword(trainer, "reward_funcs")
-    values = (
-        [element.value for element in given.elements] if isinstance(given, cst.List | cst.Tuple) else [given]
-    )
-    found: list[cst.FunctionDef] = []
-    for value in values:
-        if not isinstance(value, cst.Name):
-            continue
-        binding = facts.binding(value)
-        made = binding.value if binding is not None else None
-        if isinstance(made, cst.Call):  # an object with __call__
-            kinds = facts.definitions(facts.qualified(made.func))
-            methods = facts.definitions("__call__")
-            of = [b.node for b in methods if any(facts.scope(b.node) is kind.node for kind in kinds)]
-        else:
-            of = [b.node for b in facts.definitions(value.value)]
-        found += [node for node in of if isinstance(node, cst.FunctionDef) and _remembers(facts, node)]
-    return tuple(found)
+    several = given.elements if isinstance(given, cst.List | cst.Tuple) else ()
+    values = [element.value for element in several] or ([given] if given is not None else [])
+    called = (function for value in values for function in facts.run_by(value))
+    return tuple(function for function in called if _remembers(facts, function))
 
 
 def _remembers(facts: Facts, function: cst.FunctionDef) -> bool:
@@ -99,3 +88,145 @@ def _remembers(facts: Facts, function: cst.FunctionDef) -> bool:
         return True
     changed = facts.changes_in(function.body)
     return any(all(b.scope is not function for b in facts.bindings(name)) for name in changed)
+
+
+# ---- what earlier micro-batches have left --------------------------------------------------------
+
+_CHANGES = frozenset(
+    "add append appendleft clear discard extend insert pop popitem popleft put remove setdefault update".split()
+)
+_GIVES = frozenset({"pop", "popitem", "popleft", "setdefault"})
+_OF_GRADIENTS = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm")
+
+
+@asked_once
+def earlier_reads(facts: Facts) -> tuple[tuple[cst.CSTNode, str], ...]:
+    """Return where a micro-batch reads what earlier ones left, each with what that is; once for each."""
+    own = functions(facts, ("compute_loss", "training_step", "forward"))
+    between = functions(facts, ("on_substep_end",))
+    found = [(node, "the gradients") for function in (*own, *between) for node in _gradients(facts, function)]
+    found += [(node, f"`{name}`") for node, name in _values(facts, own)]
+    once = {what: (node, what) for node, what in reversed(found)}
+    return tuple(once.values())
+
+
+def _gradients(facts: Facts, function: cst.FunctionDef) -> Iterator[cst.CSTNode]:
+    """Yield where a function reads or clips gradients, which are sums over micro-batches."""
+    for node in m.findall(function.body, m.Attribute(attr=m.Name("grad"))):
+        if not facts.called(node) and not isinstance(facts.parent(node), cst.AssignTarget):
+            yield node
+    yield from (call for call in facts.calls_in(function.body) if facts.method(call) in _OF_GRADIENTS)
+
+
+def _values(facts: Facts, functions: list[cst.FunctionDef]) -> Iterator[tuple[cst.CSTNode, str]]:
+    """Yield reads of the notebook's own variables that these functions change, with their names."""
+    changes, reads = defaultdict[str, list[cst.CSTNode]](list), defaultdict[str, list[cst.CSTNode]](list)
+    for function in functions:
+        if _is_of_new_object(facts, function, functions):
+            continue
+        for node in m.findall(function.body, m.Name() | m.Attribute(value=m.Name("self"))):
+            if name := _variable(facts, function, node):
+                change, is_read = _use(facts, node)
+                changes[name] += [] if change is None else [change]
+                reads[name] += [node] if is_read else []
+    for name, nodes in reads.items():
+        if not all(_fills_once(facts, change, name) for change in changes[name]):
+            yield from ((node, name) for node in nodes if not _follows_own(facts, node, name, changes[name]))
+
+
+def _is_of_new_object(facts: Facts, method: cst.FunctionDef, functions: list[cst.FunctionDef]) -> bool:
+    """Return whether a method is of a class whose objects end with the micro-batches that make them: a loss, say."""
+    home = facts.scope(method)
+    made = facts.calls_of(home.name.value) if isinstance(home, cst.ClassDef) else ()
+    return bool(made) and all(
+        facts.scope(call) in functions and _is_used_at_once(facts, call) for call, _ in made
+    )
+
+
+def _is_used_at_once(facts: Facts, made: cst.Call) -> bool:
+    """Match ``Loss(2)(x)``, and ``loss = Loss(2)`` where that name is only called."""
+    around, function = facts.parent(made), facts.scope(made)
+    if isinstance(around, cst.Assign) and isinstance(function, cst.FunctionDef):
+        names = [target.target for target in around.targets]
+        uses = [use for name in names for use in facts.uses(cst_nodes.code_of(name), function.body)]
+        used = [facts.parent(use) for use in uses if use not in names]
+        local = all(isinstance(name, cst.Name) and _variable(facts, function, name) == "" for name in names)
+        return local and all(isinstance(use, cst.Call | cst.Attribute) for use in used)
+    return isinstance(around, cst.Call | cst.Attribute)
+
+
+def _variable(facts: Facts, function: cst.FunctionDef, node: cst.CSTNode) -> str:
+    """Return the name of a variable that outlasts a call of the function; "" for all else."""
+    parent = facts.parent(node)
+    if isinstance(node, cst.Attribute):
+        return cst_nodes.code_of(node)
+    if not isinstance(node, cst.Name) or (isinstance(parent, cst.Attribute) and parent.attr is node):
+        return ""
+    if isinstance(parent, cst.Arg) and parent.keyword is node:
+        return ""
+    scopes = [binding.scope for binding in facts.bindings(node.value)]
+    return node.value if None in scopes and function not in scopes else ""
+
+
+def _use(facts: Facts, node: cst.CSTNode) -> tuple[cst.CSTNode | None, bool]:
+    """Return what changes a variable where it stands, and whether it is read there."""
+    top, parent = node, facts.parent(node)
+    while (
+        isinstance(parent, cst.Subscript | cst.Attribute) and parent.value is top and not facts.called(parent)
+    ):
+        top, parent = parent, facts.parent(parent)
+    if isinstance(parent, cst.AugAssign) and parent.target is top:
+        counts = top is node and isinstance(
+            parent.value, cst.Integer
+        )  # it stands where it does in one process
+        return None if counts else parent, False
+    if (target := _target(facts, top)) is not None:
+        return target, False
+    if isinstance(parent, cst.Attribute) and _changes_in_place(parent.attr.value):
+        call = facts.called(parent)
+        gives = parent.attr.value in _GIVES and call is not None
+        return parent, gives and not isinstance(facts.parent(call), cst.Expr)
+    return None, True
+
+
+def _target(facts: Facts, node: cst.CSTNode) -> cst.CSTNode | None:
+    """Return the target of an assignment, or the deletion, that a node is a part of as a whole."""
+    parent = facts.parent(node)
+    while isinstance(parent, cst.Element | cst.Tuple | cst.List):
+        node, parent = parent, facts.parent(parent)
+    if isinstance(parent, cst.AnnAssign) and parent.target is not node:
+        return None
+    return parent if isinstance(parent, cst.AssignTarget | cst.AnnAssign | cst.Del) else None
+
+
+def _changes_in_place(method: str) -> bool:
+    return method in _CHANGES or (method.endswith("_") and not method.endswith("__"))
+
+
+def _fills_once(facts: Facts, change: cst.CSTNode, name: str) -> bool:
+    """Return whether a change only makes what is not there yet: a table of weights, say."""
+    for above in facts.parents(change):
+        if isinstance(above, cst.If):
+            test = cst_nodes.code_of(above.test)
+            asks = "None" in test or "hasattr" in test or test.startswith("not ")
+            if asks and name.rpartition(".")[2] in test:
+                return True
+    return False
+
+
+def _follows_own(facts: Facts, read: cst.CSTNode, name: str, changes: list[cst.CSTNode]) -> bool:
+    """Return whether a read is of what the same micro-batch has set, or goes into the variable itself."""
+    for change in changes:
+        whole = facts.parent(change) if isinstance(change, cst.AssignTarget) else change
+        if isinstance(whole, cst.Assign | cst.AnnAssign | cst.AugAssign) and facts.contains(whole, read):
+            return True
+        block = facts.parent(facts.statement(change))
+        if (
+            isinstance(change, cst.AssignTarget)
+            and cst_nodes.code_of(change.target) == name
+            and facts.scope(change) is facts.scope(read)
+            and block is getattr(facts.scope(change), "body", None)
+            and facts.order(change) < facts.order(read)
+        ):
+            return True
+    return False

@@ -119,7 +119,7 @@ class Names(Tree):
 
     def changes_in(self, node: cst.CSTNode) -> frozenset[str]:
         """Collect the names whose list, dict or set is changed in place inside ``node``."""
-        return frozenset(load.name for load in self._loads_in(node) if self._changes(load.node))
+        return frozenset(load.name for load in self._loads_in(node) if self.changes(load.node))
 
     def is_changed(self, binding: Binding) -> bool:
         """Return whether a name may have another value, or be changed in place, before it is used."""
@@ -130,9 +130,9 @@ class Names(Tree):
 
     @cached_property
     def _changed_names(self) -> frozenset[str]:
-        return frozenset(load.name for load in self.collected.loads if self._changes(load.node))
+        return frozenset(load.name for load in self.collected.loads if self.changes(load.node))
 
-    def _changes(self, name: cst.Name) -> bool:
+    def changes(self, name: cst.Name | cst.Attribute) -> bool:
         """Match ``x["key"] = 1``, ``x.update(...)``, ``heappop(x)`` and ``x |= ...``, of ``x`` or of an item of it."""
         around = self.parent(name)
         item: cst.CSTNode = name

@@ -20,14 +20,10 @@ def from_outside(facts: Facts, node: cst.CSTNode) -> bool:
 
 def by_clock(facts: Facts, node: cst.CSTNode) -> bool:
     """Return whether an expression's value is made of what this process reads from its clock, or the system draws."""
-    return facts.once(_has_clock) and facts.carries(node, facts.once(_clocks))
+    return facts.carries(node, facts.once(_clocks))
 
 
 _OF_PROCESS = libraries.CLOCKS | libraries.SYSTEM_NUMBERS
-
-
-def _has_clock(facts: Facts) -> bool:
-    return any(facts.qualified(call.func) in _OF_PROCESS for call in facts.live_calls)
 
 
 def _clocks(facts: Facts) -> Label:
@@ -67,12 +63,6 @@ def _asks_outside(facts: Facts, call: cst.Call) -> bool:
 
 def _is_set_beside(facts: Facts, name: str) -> bool:
     """Return whether a function that is handed to something else, such as a signal's handler, sets a global name."""
-    for shared in facts.nodes(cst.Global):
-        if name in {item.name.value for item in shared.names}:
-            function = facts.around(shared, cst.FunctionDef)
-            uses = facts.loads_of(function.name.value) if isinstance(function, cst.FunctionDef) else ()
-            for use in uses:
-                call = facts.parent(use)
-                if not isinstance(call, cst.Call) or call.func is not use:
-                    return True
-    return False
+    shared = (node for node in facts.nodes(cst.Global) if name in {item.name.value for item in node.names})
+    setters = (function for node in shared if (function := facts.around(node, cst.FunctionDef)) is not None)
+    return any(facts.called(use) is None for setter in setters for use in facts.loads_of(setter.name.value))

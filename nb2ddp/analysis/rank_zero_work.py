@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import folder_tests, paths
-from nb2ddp.analysis.drawn_names import is_shared
+from nb2ddp.analysis import files
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.shell_commands import is_install
 from nb2ddp.source import cst_nodes
@@ -114,7 +113,7 @@ def _touching(facts: Facts) -> dict[str, list[int]]:
 
 def is_for_some(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call is for one rank, or for one rank first while the others wait at a barrier."""
-    return folder_tests.is_file_test(facts, call) or why_alone(facts, call) is not None
+    return files.is_file_test(facts, call) or why_alone(facts, call) is not None
 
 
 def why_alone(facts: Facts, call: cst.Call) -> str | None:
@@ -129,8 +128,6 @@ def why_alone(facts: Facts, call: cst.Call) -> str | None:
 
 def writes(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call writes to a file or a service, not to a buffer of its own process."""
-    if any(_is_own(facts, argument.value) for argument in call.args):
-        return False
     return _writes_somewhere(facts, call) and not _is_in_own_folder(facts, call)
 
 
@@ -154,7 +151,7 @@ def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
     if _changes_hub(facts, call):
         return True
     if name in libraries.WRITING_FUNCTIONS or _changes_path(facts, call):
-        return not folder_tests.may_exist(facts, call) or folder_tests.is_looked_for(facts, call)
+        return not files.may_exist(facts, call) or files.is_looked_for(facts, call)
     if method in libraries.WRITING_METHODS:
         assert isinstance(call.func, cst.Attribute)
         if method in libraries.WRITING_WITH_PATH and not call.args:
@@ -162,16 +159,16 @@ def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
         return facts.kind(call.func.value) not in ("trainer", "accelerator")  # which write once by themselves
     if name in libraries.LOG_FILES:
         return kept_open(facts, call) is not None
-    if _tracks(facts, call) or _is_told_where(facts, call):
+    if tracks(facts, call, libraries.TRACKERS) or _is_told_where(facts, call):
         return True
     return maps_file(facts, call) or _opens_to_write(facts, call)
 
 
-def _tracks(facts: Facts, call: cst.Call) -> bool:
-    """Match ``trackio.init(...)`` and ``run.log(...)``, of what keeps a run's figures."""
+def tracks(facts: Facts, call: cst.Call, packages: Collection[str]) -> bool:
+    """Match ``trackio.init(...)`` and ``run.log(...)``, of packages that keep a run's figures."""
     owner = call.func.value if isinstance(call.func, cst.Attribute) else call.func
     made_by = {facts.qualified(call.func), *facts.origins(owner)}
-    return any(name.partition(".")[0] in libraries.TRACKERS for name in made_by)
+    return any(name.partition(".")[0] in packages for name in made_by)
 
 
 def _is_told_where(facts: Facts, call: cst.Call) -> bool:
@@ -198,7 +195,7 @@ def _changes_path(facts: Facts, call: cst.Call) -> bool:
         return False
     if method in ("replace", "rename") and [argument.keyword for argument in call.args] != [None]:
         return False
-    if paths.is_path(facts, owner):
+    if files.is_path(facts, owner):
         return True
     given = {argument.keyword.value for argument in call.args if argument.keyword is not None}
     makes_parents = bool(given & {"parents", "exist_ok", "missing_ok"})
@@ -219,7 +216,7 @@ def _saves_itself(facts: Facts, call: cst.Call, owner: cst.BaseExpression) -> bo
 def _names_file(facts: Facts, call: cst.Call) -> bool:
     """Return whether the file of a call is given by its path, where it may be a buffer as well."""
     given = cst_nodes.given(call, 0, "fp", "file", "name", "filename")
-    return given is not None and paths.names_file(facts, given)
+    return given is not None and files.names_file(facts, given)
 
 
 _OF_PATHS_ALONE = frozenset({"mkdir", "touch", "unlink", "rmdir"})
@@ -253,22 +250,16 @@ def appends(facts: Facts, call: cst.Call) -> bool:
 
 def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     """Return the path of a file that a call opens for writing with no ``with`` that closes it."""
-    name = facts.qualified(call.func)
-    if name in libraries.LOG_FILES:
-        named = facts.keyword(call, libraries.LOG_FILES[name])
-        first = call.args[0] if call.args and not name.endswith("basicConfig") else None
-        return named or (first.value if first is not None and first.keyword is None else None)
+    if (argument := libraries.LOG_FILES.get(facts.qualified(call.func))) is not None:
+        return cst_nodes.given(call, 0, argument)
     return None if isinstance(facts.parent(call), cst.WithItem) else opened(facts, call)
 
 
 def opened(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     """Return the path that ``open(path, "w")`` opens, where the file is only written to."""
-    if facts.qualified(call.func) not in ("open", "io.open") or not _opens_to_write(facts, call):
-        return None
-    if not call.args:
-        return None
-    mode = cst_nodes.code_of(call.args[1].value) if len(call.args) > 1 else ""
-    return None if call.args[0].keyword is not None or "+" in mode else call.args[0].value
+    writes_only = _opens_to_write(facts, call) and "+" not in _mode(facts, call)
+    is_open = facts.qualified(call.func) in ("open", "io.open")
+    return cst_nodes.given(call, 0, "file") if is_open and writes_only else None
 
 
 def stays_open(facts: Facts, call: cst.Call) -> bool:
@@ -288,34 +279,28 @@ def stays_open(facts: Facts, call: cst.Call) -> bool:
 
 def _is_closed_before_training(facts: Facts, call: cst.Call) -> bool:
     """Return whether ``name.close()`` follows ``name = open(...)`` of a cell, with no training in between."""
-    closing = next(_closing(facts, call), None)
+    closing = _closing(facts, call)
     if closing is None:
         return False
     first, last = (facts.order(facts.top_statement(node)) for node in (call, closing))
-    return not any(
-        first <= facts.order(statement) <= last and facts.runs(statement, facts.is_collective)
-        for statement in facts.top_statements
-    )
+    return not any(first <= facts.order(statement) <= last for statement in facts.collective_statements)
 
 
 def closing_statement(facts: Facts, call: cst.Call) -> Statement | None:
     """Return the statement of a cell that does nothing but close the file that a call of a cell opens."""
-    closing = next(_closing(facts, call), None)
-    if closing is None or facts.scope(call) is not None or not isinstance(facts.parent(closing), cst.Expr):
-        return None
-    statement = facts.statement(closing)
-    alone = isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1
-    return statement if alone and statement is facts.top_statement(closing) else None
+    closing = _closing(facts, call)
+    line = facts.line_of(closing) if closing is not None and facts.scope(call) is None else None
+    return line if line is not None and line is facts.top_statement(line) else None
 
 
-def _closing(facts: Facts, call: cst.Call) -> Iterator[cst.Call]:
-    """Yield the calls ``name.close()`` that follow ``name = open(...)``."""
+def _closing(facts: Facts, call: cst.Call) -> cst.Call | None:
+    """Return the first call ``name.close()`` after ``name = open(...)``."""
     names = facts.binds_in(facts.statement(call))
-    for other in facts.live_calls:
-        if facts.method(other) != "close" or facts.order(other) < facts.order(call):
-            continue
-        if cst_nodes.code_of(cst.ensure_type(other.func, cst.Attribute).value) in names:
-            yield other
+    closed = (
+        c for c in facts.live_calls if facts.method(c) == "close" and facts.order(c) > facts.order(call)
+    )
+    owners = ((c, cst.ensure_type(c.func, cst.Attribute).value) for c in closed)
+    return next((c for c, owner in owners if cst_nodes.code_of(owner) in names), None)
 
 
 def _is_kept(facts: Facts, argument: cst.Arg) -> bool:
@@ -345,9 +330,7 @@ def reads_back(facts: Facts, call: cst.Call) -> bool:
 
 def _needs_none(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call shows a path, looks whether there is a file, or writes it."""
-    name, method = facts.qualified(call.func), facts.method(call)
-    shows = name in libraries.SHOWING_FUNCTIONS or method in libraries.SHOWING_METHODS
-    return shows or folder_tests.is_file_test(facts, call) or writes(facts, call)
+    return facts.shows(call) or files.is_file_test(facts, call) or writes(facts, call)
 
 
 def _written(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
@@ -391,24 +374,14 @@ def maps_file(facts: Facts, call: cst.Call) -> bool:
     return _kept(facts, call)[1] == "w+"
 
 
-def _is_own(facts: Facts, node: cst.BaseExpression) -> bool:
-    """Return whether an expression is a buffer or a temporary file, which no other rank can reach."""
-    root = root_of(node)
-    made = facts.bound(root)
-    own = isinstance(made, cst.Call) and facts.qualified(made.func) in libraries.OWN_BUFFERS
-    return own and not (isinstance(root, cst.Name) and is_shared(facts, made))
-
-
 def _is_in_own_folder(facts: Facts, call: cst.Call) -> bool:
-    """Return whether a call writes to a path in a temporary directory, which no other rank knows."""
-    name, method = facts.qualified(call.func), facts.method(call)
-    function = call.func
-    path: cst.BaseExpression | None = None
-    if name in libraries.WRITING_FUNCTIONS | _OPENING or method not in _TO_OWNER:
-        path = cst_nodes.given(call, 1 if name in _SOURCE_FIRST | _VALUE_FIRST else 0)
-    elif isinstance(function, cst.Attribute):
-        path = function.value
-    return path is not None and paths.is_in_own_folder(facts, path)
+    """Return whether a call writes to a buffer, or below a temporary directory, that no other rank knows."""
+    name, function = facts.qualified(call.func), call.func
+    of_path = name not in libraries.WRITING_FUNCTIONS | _OPENING
+    if of_path and isinstance(function, cst.Attribute) and function.attr.value in _TO_OWNER:
+        return files.is_in_own_folder(facts, function.value)
+    given = call.args[1:] if name in _SOURCE_FIRST | _VALUE_FIRST else call.args
+    return any(files.is_in_own_folder(facts, argument.value) for argument in given)
 
 
 # Methods that write to the path that they are called on; rename and replace write to their argument.

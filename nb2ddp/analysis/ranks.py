@@ -22,6 +22,23 @@ JOINS, LEAVES = f"{_DISTRIBUTED}init_process_group", f"{_DISTRIBUTED}destroy_pro
 _GROUPLESS = ("barrier", "monitored_barrier", "init_process_group", "destroy_process_group")
 
 
+# The identifiers without which a notebook says nothing of ranks; "rank" alone is LoRA's, mostly.
+_WORDS = (
+    libraries.RANK_FUNCTIONS
+    | libraries.RANK_ZERO_TESTS
+    | libraries.LAUNCH_VARIABLES
+    | {name.rpartition(".")[2] for name in libraries.PARALLEL_WRAPPERS}
+    | {"distributed", "should_save", "DistributedSampler"}
+)
+
+
+@asked_once
+def are_named(facts: Facts) -> bool:
+    """Return whether a notebook speaks of ranks: of all others nothing here asks further."""
+    names = (name.value for name in facts.nodes(cst.Name))
+    return not _WORDS.isdisjoint(names) or not _WORDS.isdisjoint(map(cst_nodes.string_value, facts.strings))
+
+
 @asked_once
 def questions(facts: Facts) -> dict[cst.CSTNode, str]:
     """Return the expressions that ask for ranks, each with the code of what one process is told, in order."""

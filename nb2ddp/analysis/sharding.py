@@ -11,7 +11,6 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.installs import kept_below
 from nb2ddp.source import cst_nodes
 
 Refusal = tuple[str, cst.CSTNode | None]
@@ -57,12 +56,6 @@ def refusals(facts: Facts) -> Iterator[Refusal]:
             None,
         )
         return
-    if kept_below(facts, "unsloth", libraries.UNSLOTH_SHARDS):
-        yield (
-            f"the notebook installs an Unsloth before {libraries.UNSLOTH_SHARDS}, which cannot shard a model; raise "
-            "that version, or use --strategy ddp",
-            None,
-        )
     trainers = [call for call in facts.live_calls if facts.is_trainer_class(call.func)]
     yield from _other_training(facts, trainers)
     for call in facts.live_calls:
@@ -133,12 +126,9 @@ def _ends_with(node: cst.BaseExpression, *names: str) -> bool:
 
 def _uses(facts: Facts) -> Iterator[cst.Name | cst.Attribute]:
     """Yield where the sharded model is read: a name, or ``trainer.model``."""
-    for name in facts.name_loads:
-        if not facts.is_dead(name) and facts.is_sharded(name):
-            yield name
-    for attribute in facts.attributes:
-        if not facts.is_dead(attribute) and facts.is_sharded(attribute):
-            yield attribute
+    for node in (*facts.name_loads, *facts.attributes):
+        if not facts.is_dead(node) and facts.is_sharded(node):
+            yield node
 
 
 def _use(facts: Facts, node: cst.Name | cst.Attribute) -> Iterator[Refusal]:
@@ -146,8 +136,8 @@ def _use(facts: Facts, node: cst.Name | cst.Attribute) -> Iterator[Refusal]:
     parent = facts.parent(node)
     match parent:
         case cst.Attribute(attr=cst.Name(value=name)) if parent.value is node:
-            call = facts.parent(parent)
-            if not isinstance(call, cst.Call) or call.func is not parent:
+            call = facts.called(parent)
+            if call is None:
                 if name not in _TELLING:
                     yield _declined(f".{name}", node)
             elif name == "save_pretrained":

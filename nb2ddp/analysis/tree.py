@@ -53,6 +53,11 @@ class Tree:
             yield current
             current = self._parents.get(current)
 
+    def called(self, node: cst.CSTNode) -> cst.Call | None:
+        """Return the call that calls ``node``; None where it is not called."""
+        parent = self._parents.get(node)
+        return parent if isinstance(parent, cst.Call) and parent.func is node else None
+
     def around(self, node: cst.CSTNode, *kinds: type[Node]) -> Node | None:
         """Return the innermost node of some kinds around ``node``; None without one."""
         return next((parent for parent in self.parents(node) if isinstance(parent, kinds)), None)

@@ -38,7 +38,7 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
         or _trainer(facts)
         or _first(*(training for training in frameworks.unknown_trainings(facts) if training.package))
         or _loop(facts)
-        or _fitted(facts)
+        or _first(*frameworks.unknown_trainings(facts), *frameworks.trainings(facts))
         or _stepped(facts)
         or _inference(facts)
         or (f"{_NONE}: no Trainer, no loop with backward(), and no fit() of a model", None)
@@ -62,14 +62,7 @@ def unnamed_trainers(facts: Facts) -> Iterator[cst.Call]:
 def _is_trained(facts: Facts, made: cst.Call) -> bool:
     """Return whether train() is called on what a call makes."""
     trains = (call.func for call in facts.live_calls if facts.method(call) == "train")
-    trained = [func.value for func in trains if isinstance(func, cst.Attribute)]
-    assigned = (
-        value
-        for node in trained
-        if isinstance(node, cst.Attribute)
-        for value in facts.assigned(node.attr.value)
-    )
-    return any(made is value for value in (*map(facts.bound, trained), *assigned))
+    return any(isinstance(func, cst.Attribute) and facts.is_made_of(func.value, made) for func in trains)
 
 
 def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
@@ -98,11 +91,6 @@ def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
 def _is_unbound(facts: Facts, node: cst.BaseExpression) -> bool:
     """Return whether a name is bound and imported nowhere."""
     return isinstance(node, cst.Name) and not (facts.is_imported(node.value) or facts.bindings(node.value))
-
-
-def _fitted(facts: Facts) -> tuple[str, cst.CSTNode] | None:
-    """Find training of what nb2ddp does not know, or on the CPU."""
-    return _first(*frameworks.unknown_trainings(facts), *frameworks.trainings(facts))
 
 
 def _first(*found: frameworks.Training) -> tuple[str, cst.CSTNode] | None:

@@ -60,7 +60,8 @@ def rewrite(
     declined: list[Change] = []
     notes: list[Change] = []
     needs: set[Need] = set()
-    for rule in rules:
+    trains = facts.last_collective is not None
+    for rule in (rule for rule in rules if trains or not rule.of_training):
         for finding in rule.find(facts, options):
             match finding:
                 case Need():

@@ -141,13 +141,15 @@ Finding = Edit | Insert | Gate | Drop | Decline | Note | Need
 class Rule:
     """One kind of change. ``name`` is kebab-case and the same as the file's; ``doc`` its docstring.
 
-    ``balanced`` says that it is also for one process that spreads the model over the GPUs.
+    ``balanced`` says that it is also for one process that spreads the model over the GPUs, ``of_training`` that it asks
+    nothing of a notebook without training.
     """
 
     name: str
     doc: str
     find: Callable[[Facts, Options], Iterable[Finding]]
     balanced: bool = False
+    of_training: bool = False
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from libcst import matchers
 from nb2ddp import libraries
 from nb2ddp.analysis.common_paths import called_by_all, changes_state
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.folder_tests import looks_at_files
+from nb2ddp.analysis.files import looks_at_files
 from nb2ddp.analysis.outside import by_clock, from_outside
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
@@ -48,8 +48,6 @@ _FLAG = matchers.Assign(value=matchers.Name("True") | matchers.Name("False")) | 
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    if facts.last_collective is None:
-        return
     function = helper(facts, "from_main_process")
     why = "the ranks go rank 0's way, by its clock and its machine"
     for asked in facts.nodes(cst.If, cst.While):
@@ -114,14 +112,8 @@ def _ends_training(facts: Facts, asked: cst.If | cst.While) -> bool:
 
 def _only_shows(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call shows something, or is part of what is shown."""
-    for node in (call, *facts.parents(call)):
-        if isinstance(node, cst.Call):
-            name, method = facts.qualified(node.func), facts.method(node)
-            if name in libraries.SHOWING_FUNCTIONS | libraries.CLOCKS or method in libraries.SHOWING_METHODS:
-                return True
-        elif isinstance(node, cst.BaseStatement):
-            break
-    return False
+    calls = (call, *(node for node in facts.parents(call) if isinstance(node, cst.Call)))
+    return any(facts.shows(c) or facts.qualified(c.func) in libraries.CLOCKS for c in calls)
 
 
-rule = Rule("clocks", __doc__, find)
+rule = Rule("clocks", __doc__, find, of_training=True)

@@ -37,6 +37,8 @@ _OTHER_GPU = (
 )
 # Functions of torch.cuda to which 0 is no device.
 _NO_DEVICE = frozenset({"manual_seed", "manual_seed_all", "Event", "GradScaler", "autocast"})
+# Functions that set or take away a variable of the environment.
+_SETTING = frozenset("os.environ.setdefault os.environ.pop os.putenv os.unsetenv".split())
 _MASKED = "under torchrun every rank has a GPU of its own; the mask would put all on one"
 _LAUNCHED = "torchrun tells each rank this; with the notebook's value it would take itself for another one"
 _WHY = dict.fromkeys(_OF_A_RANK, _LAUNCHED) | {MASK: _MASKED}
@@ -113,25 +115,15 @@ def _set_by(text: str) -> str | None:
 
 def _mask(facts: Facts, string: cst.CSTNode, name: str) -> Iterator[Finding]:
     """Return how a string with the name of a variable is used: to set the variable, to read it, or neither."""
-    parent = facts.parent(string)
-    if isinstance(parent, cst.Index):
-        element = facts.parent(parent)
-        item = facts.parent(element) if element is not None else None
-        target = facts.parent(item) if item is not None else None
-        if not isinstance(item, cst.Subscript) or facts.qualified(item.value) != "os.environ":
-            return
-        if isinstance(target, cst.AssignTarget | cst.AugAssign | cst.Del):
+    user = facts.around(string, cst.Subscript, cst.Call)  # type: ignore[type-abstract]
+    if isinstance(user, cst.Subscript) and facts.qualified(user.value) == "os.environ":
+        if isinstance(facts.parent(user), cst.AssignTarget | cst.AugAssign | cst.Del):
             yield from _line(facts, string, name)
         elif name == MASK:
-            code = f"{cst_nodes.code_of(item.value)}.get({cst_nodes.code_of(string)})"
-            yield Edit.to(item, "under torchrun the mask need not be set", code)
-    elif isinstance(parent, cst.Arg):
-        call = facts.parent(parent)
-        function = facts.qualified(call.func) if isinstance(call, cst.Call) else ""
-        if function not in ("os.environ.setdefault", "os.environ.pop", "os.putenv", "os.unsetenv"):
-            return
-        if call is not None and isinstance(facts.parent(call), cst.Expr):
-            yield from _line(facts, string, name)
+            code = f"{cst_nodes.code_of(user.value)}.get({cst_nodes.code_of(string)})"
+            yield Edit.to(user, "under torchrun the mask need not be set", code)
+    elif isinstance(user, cst.Call) and facts.qualified(user.func) in _SETTING:
+        yield from _line(facts, string, name) if isinstance(facts.parent(user), cst.Expr) else ()
 
 
 def _updated(facts: Facts, argument: cst.Arg) -> Iterator[Edit]:

@@ -25,7 +25,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis import ranks
-from nb2ddp.analysis.common_paths import binds_for_later, called_by_all, changes_state, leaves
+from nb2ddp.analysis.common_paths import called_by_all, parts_ranks
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.ranks import JOINS, LEAVES
 from nb2ddp.analysis.training_arguments import libraries_know_ranks
@@ -47,6 +47,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 "this is a script that nb2ddp has made already: run it with `nb2ddp run` or torchrun", node
             )
             return
+    if not ranks.are_named(facts):
+        return
     # A Trainer or an Accelerator would wrap the model once more.
     wraps = any(facts.kind(call) in ("trainer", "accelerator") for call in facts.live_calls)
     keeps = options.strategy == "ddp" and not wraps
@@ -125,13 +127,12 @@ def _is_for_rank_0(facts: Facts, test: cst.If) -> bool:
     does = [call for call in facts.calls_in(test.body) if not _only_shows(facts, call)]
     if not does or not ranks.asks_for_rank(facts, test.test) or facts.runs(test, facts.is_for_all):
         return False
-    binds = facts.binds_in(test) if facts.scope(test) is None else binds_for_later(facts, test)
-    return not (binds or leaves(facts, test) or changes_state(facts, test))
+    return not (parts_ranks(facts, test) or (facts.scope(test) is None and facts.binds_in(test)))
 
 
 def _only_shows(facts: Facts, call: cst.Call) -> bool:
-    shows = facts.qualified(call.func) in libraries.SHOWING_FUNCTIONS | {JOINS, LEAVES, _BARRIER}
-    return shows or facts.method(call) in libraries.SHOWING_METHODS | {"format", "join", "item"}
+    meets = facts.qualified(call.func) in (JOINS, LEAVES, _BARRIER)
+    return meets or facts.shows(call) or facts.method(call) in ("format", "join", "item")
 
 
 def _unwrapped(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import folder_tests
+from nb2ddp.analysis import files
 from nb2ddp.analysis.common_paths import leaves
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
@@ -38,8 +38,6 @@ _MAKES_NONE = libraries.SHOWING_FUNCTIONS | frozenset("str len int sorted list n
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    if facts.last_collective is None:
-        return
     seen: set[Statement] = set()
     for call in facts.live_calls:
         statement = facts.statement(call)
@@ -54,14 +52,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 statement,
             )
             continue
-        if isinstance(statement, cst.If) and folder_tests.is_numbered(facts, statement):
+        if isinstance(statement, cst.If) and files.is_numbered(facts, statement):
             continue  # all ranks look for a free name before rank 0 makes the folder: the rule rank-zero sees to that
         names_one = any(facts.contains(statement, name) for name in shared_names(facts))
         parts = isinstance(decided, cst.If) and (leaves(facts, statement) or names_one)
         if parts or not _may_make_files(facts, statement):
             # a rank that comes later would go another way
             why, function = "all ranks go rank 0's way", helper(facts, "from_main_process")
-            looks = partial(folder_tests.looks_at_files, facts)
+            looks = partial(files.looks_at_files, facts)
             yield from deferring(facts, decided.test, why, function, wanted=looks)
             continue
         if _only_deletes(facts, statement):  # a later rank would delete what rank 0 has made meanwhile
@@ -72,9 +70,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 def _may_make_files(facts: Facts, statement: Statement) -> bool:
     """Return whether a statement calls more than what looks at files, names them or reads them."""
-    names = (
-        facts.qualified(c.func) for c in facts.calls_in(statement) if not folder_tests.is_file_test(facts, c)
-    )
+    names = (facts.qualified(c.func) for c in facts.calls_in(statement) if not files.is_file_test(facts, c))
     return any(
         name not in _MAKES_NONE and not name.startswith(("os.path.", "pathlib.Path")) for name in names
     )
@@ -94,7 +90,7 @@ def _decided(facts: Facts, call: cst.Call) -> cst.If | cst.IfExp | None:
     """Return the ``if`` that depends on a look at files, where it runs once or in a ``for`` loop."""
     inner: cst.CSTNode = call
     found: cst.If | cst.IfExp | None = None
-    for parent in facts.parents(call) if folder_tests.is_file_test(facts, call) else ():
+    for parent in facts.parents(call) if files.is_file_test(facts, call) else ():
         if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda | cst.While):
             return None  # in a `while` the ranks may look a different number of times
         if isinstance(parent, cst.If | cst.IfExp) and inner is parent.test and not isinstance(found, cst.If):
@@ -103,4 +99,4 @@ def _decided(facts: Facts, call: cst.Call) -> cst.If | cst.IfExp | None:
     return found
 
 
-rule = Rule("file-guards", __doc__, find)
+rule = Rule("file-guards", __doc__, find, of_training=True)

@@ -23,8 +23,6 @@ from nb2ddp.rewriting.findings import Decline, Finding, Note, Rule
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    if facts.last_collective is None:
-        return  # the rule finish says what trains instead
     for training in frameworks.trainings(facts):
         if not training.is_beside:
             yield Decline(training.why, training.call)
@@ -41,4 +39,4 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Note(f"{training.why}. Beside this script it runs once, as in the notebook", training.call)
 
 
-rule = Rule("frameworks", __doc__, find, balanced=True)
+rule = Rule("frameworks", __doc__, find, balanced=True, of_training=True)

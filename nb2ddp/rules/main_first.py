@@ -34,9 +34,6 @@ _FIRST = frozenset({"main_process_first", "local_main_process_first"})
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    if facts.last_collective is None:
-        return
-
     waits = helper(facts, "main_process_first")
     own: set[cst.CSTNode] = set()  # statements that let rank 0 go first as the notebook is
     for call in facts.live_calls:
@@ -66,4 +63,4 @@ def _statements(facts: Facts) -> Iterator[Statement]:
                 yield statement
 
 
-rule = Rule("main-first", __doc__, find)
+rule = Rule("main-first", __doc__, find, of_training=True)

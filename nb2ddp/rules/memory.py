@@ -97,11 +97,8 @@ def _advice(facts: Facts, options: Options, estimate: Estimate) -> tuple[Strateg
     if options.strategy == "fsdp":
         return "balanced", f"{balanced} for the model; or take more GPUs (--nproc)"
     if options.nproc > 1 and next(refusals(facts.once(Facts.sharded)), None) is None:
-        ((_, sharded),) = [
-            (other.call, max(other.needs.values()))
-            for other in estimates(facts, options.with_(strategy="fsdp"))
-            if other.call is estimate.call
-        ]
+        others = estimates(facts, options.with_(strategy="fsdp"))
+        sharded = next(max(other.needs.values()) for other in others if other.call is estimate.call)
         if sharded <= options.gpu_memory:
             return "fsdp", (
                 f"`--strategy fsdp` shards it over {gpus}, about {sharded:.0f} GiB on each, and they train at once; "

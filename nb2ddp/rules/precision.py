@@ -29,11 +29,8 @@ _REFUSED = ("bf16_full_eval", "tf32")
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    seen: set[cst.CSTNode] = set()
-    for finding in (*_arguments(facts), *_dtypes(facts)):
-        if finding.node not in seen:
-            seen.add(finding.node)
-            yield finding
+    by_node = {finding.node: finding for finding in (*_dtypes(facts), *_arguments(facts))}
+    yield from by_node.values()
 
 
 def _arguments(facts: Facts) -> Iterator[Edit]:

@@ -24,14 +24,8 @@ from typing import Literal
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import folder_tests, rank_zero_work
-from nb2ddp.analysis.common_paths import (
-    binds_for_later,
-    binds_outside,
-    called_by_all,
-    changes_state,
-    leaves,
-)
+from nb2ddp.analysis import files, rank_zero_work
+from nb2ddp.analysis.common_paths import called_by_all, changes_state, is_used_later, leaves, parts_ranks
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.init_place import in_setup_step
 from nb2ddp.analysis.training_loops import backward_calls
@@ -52,8 +46,7 @@ _WITH_TRAINING = (
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     last = facts.last_collective
-    if last is None:
-        return
+    assert last is not None  # the rule is of training
     by_one, shared = rank_zero_work.generation(facts)
     generating, gone = by_one | frozenset(shared), in_setup_step(facts)
     for statement in facts.top_statements:
@@ -84,17 +77,18 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             else:
                 yield from _running(facts, call, statement, why)
             continue
-        if rank_zero_work.kept_open(facts, call) is not None and _is_used(facts, call, last):
+        used, in_with = is_used_later(facts, statement, last), isinstance(statement, cst.With)
+        if rank_zero_work.kept_open(facts, call) is not None and used and not in_with:
             closing = rank_zero_work.closing_statement(facts, call)
             if closing is not None or rank_zero_work.stays_open(facts, call):
-                yield _to_nowhere(facts, call)
+                yield _of_rank_0(facts, rank_zero_work.kept_open(facts, call))
                 if closing is not None and not facts.is_after_training(closing):
                     yield Gate(closing, "rank-zero-then-wait", rank_zero_work.WRITES)
                 continue
         if facts.runs(statement, facts.needs_all):
             yield _elsewhere(facts, call, _WITH_TRAINING)
             continue
-        if _is_used(facts, call, last):
+        if used and not in_with:
             if rank_zero_work.maps_file(facts, call):
                 yield Gate(statement, "in-turn", "the ranks write one after another")
             elif (skipped := _may_be_skipped(facts, call)) == "file":
@@ -108,7 +102,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield from _without_ranks(facts, call)
         if leaves(facts, statement):
             yield from _each_in_turn(facts, call, statement, why)
-        elif changes_state(facts, statement) or binds_outside(facts, statement, last):
+        elif used or changes_state(facts, statement):
             yield from _each_in_turn(facts, call, statement, why, once=True)
         else:
             yield Gate(statement, "rank-zero-then-wait" if called_by_all(facts, call) else "rank-zero", why)
@@ -131,12 +125,10 @@ def _own_files(facts: Facts) -> Iterator[tuple[cst.Call, cst.BaseExpression]]:
 
 def _is_filled(facts: Facts, opening: cst.Call) -> bool:
     """Return whether items of what a call opens are changed in a loop that trains: ``bank[rows] += x``."""
-
-    def label(node: cst.CSTNode) -> bool | None:
-        return True if node is opening else None
-
     targets = [node.target for node in facts.nodes(cst.AssignTarget, cst.AugAssign)]
-    items = (node for node in targets if isinstance(node, cst.Subscript) and facts.carries(node.value, label))
+    items = (
+        node for node in targets if isinstance(node, cst.Subscript) and facts.is_made_of(node.value, opening)
+    )
     return any(facts.runs(loop, facts.is_training) for item in items for loop in facts.loops_to(item))
 
 
@@ -162,12 +154,11 @@ def _running(facts: Facts, call: cst.Call, statement: Statement, why: str) -> It
 
     Elsewhere each rank runs its own: in a reward, or where a dataset makes its rows.
     """
-    if not called_by_all(facts, call) or facts.runs(statement, facts.needs_all):
-        return
-    if _may_be_skipped(facts, call):
+    meets = facts.runs(statement, facts.needs_all)
+    if meets or not called_by_all(facts, call) or _may_be_skipped(facts, call):
         return
     yield from _without_ranks(facts, call)
-    if not (leaves(facts, statement) or binds_for_later(facts, statement) or changes_state(facts, statement)):
+    if not parts_ranks(facts, statement):
         yield Gate(statement, "rank-zero-then-wait", why)
     elif rank_zero_work.gives_plain(facts, call):
         yield from _on_rank_0(facts, call, why)
@@ -185,7 +176,7 @@ def _may_be_skipped(facts: Facts, call: cst.Call) -> Literal["", "file", "error"
             return "error"
         match parent:
             case cst.If() | cst.IfExp() | cst.While() if inner is not parent.test:
-                if folder_tests.looks_at_files(facts, parent.test):
+                if files.looks_at_files(facts, parent.test):
                     return "file"
         inner = parent
     return ""
@@ -220,23 +211,10 @@ def _without_ranks(facts: Facts, call: cst.Call) -> Iterator[Edit]:
         yield Edit.keyword(call, why, "env", env, "nb2ddp: without torchrun's RANK variables")
 
 
-def _is_used(facts: Facts, call: cst.Call, last: Statement) -> bool:
-    """Return whether the result of a call is read outside its own statement."""
-    statement = facts.statement(call)
-    names = facts.binds_in(statement)
-    return not isinstance(statement, cst.With) and any(
-        facts.is_read_outside(name, statement, until=last) for name in names
-    )
-
-
-def _to_nowhere(facts: Facts, call: cst.Call) -> Edit:
+def _of_rank_0(facts: Facts, path: cst.BaseExpression | None) -> Edit:
     """Edit the path of a file: on the other ranks it becomes os.devnull."""
-    path = rank_zero_work.kept_open(facts, call)
     assert path is not None
-    return _of_rank_0(facts, path)
 
-
-def _of_rank_0(facts: Facts, path: cst.BaseExpression) -> Edit:
     def of_one_rank(node: cst.CSTNode) -> cst.CSTNode:
         assert isinstance(node, cst.BaseExpression)
         whole = cst_nodes.parenthesised(node) if isinstance(node, cst.IfExp | cst.Lambda) else node
@@ -265,17 +243,17 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
         if not facts.is_after_training(top) and facts.runs(top, lambda other: other is call)
     ]
     if rank_zero_work.stays_open(facts, call):
-        yield _to_nowhere(facts, call)
+        yield _of_rank_0(facts, rank_zero_work.kept_open(facts, call))
         return
     if facts.runs(statement, facts.needs_all):
         yield _elsewhere(facts, call, _WITH_TRAINING)
         return
     all_call = called_by_all(facts, call)
-    apart = leaves(facts, statement) or binds_for_later(facts, statement) or changes_state(facts, statement)
+    apart = parts_ranks(facts, statement)
     if all_call and apart and rank_zero_work.gives_plain(facts, call) and not _may_be_skipped(facts, call):
         yield from _on_rank_0(facts, call, rank_zero_work.WRITES)
         return
-    if all_call and not apart and folder_tests.is_looked_for(facts, call):
+    if all_call and not apart and files.is_looked_for(facts, call):
         yield Gate(statement, "rank-zero-then-wait", rank_zero_work.WRITES)  # when all ranks have looked
         return
     if not all_call and not apart and rank_zero_work.appends(facts, call):  # a line of a log, once
@@ -309,7 +287,7 @@ def _while_training(
     if all_call and not apart:
         yield Gate(statement, "rank-zero-then-wait", rank_zero_work.WRITES)
     elif rank_zero_work.kept_open(facts, call) is not None:
-        yield _to_nowhere(facts, call)
+        yield _of_rank_0(facts, rank_zero_work.kept_open(facts, call))
     elif not all_call and rank_zero_work.reads_back(facts, call):
         if facts.qualified(call.func) not in rank_zero_work.SAVED_WHOLE:
             yield Note(
@@ -328,4 +306,4 @@ def _while_training(
         yield _elsewhere(facts, call, "this writes on every rank, because the rest of its function needs it")
 
 
-rule = Rule("rank-zero", __doc__, find)
+rule = Rule("rank-zero", __doc__, find, of_training=True)

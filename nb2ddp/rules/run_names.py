@@ -29,8 +29,6 @@ from nb2ddp.rewriting.runtime_calls import helper
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    if facts.last_collective is None:
-        return
     for value in shared_names(facts):
         if _is_for_some(facts, value):
             continue
@@ -42,10 +40,7 @@ def _is_for_some(facts: Facts, value: cst.BaseExpression) -> bool:
     """Return whether rank 0 alone makes a name."""
     by_one, _ = rank_zero_work.generation(facts)
     calls = set(facts.calls_in(value))
-    return any(
-        facts.contains(statement, value) or facts.runs(statement, lambda call: call in calls)
-        for statement in by_one
-    )
+    return any(facts.runs(statement, lambda call: call in calls) for statement in by_one)
 
 
-rule = Rule("run-names", __doc__, find)
+rule = Rule("run-names", __doc__, find, of_training=True)

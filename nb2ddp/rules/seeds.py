@@ -46,8 +46,6 @@ _SEEDING = frozenset(
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    if facts.last_collective is None:
-        return
     calls = [call for call in facts.live_calls if not facts.is_after_training(call)]
     streams = any(facts.streams(call) for call in calls)
     for call in calls:
@@ -143,4 +141,4 @@ def _is_set(facts: Facts, node: cst.BaseExpression) -> bool:
     return of_set or isinstance(made, cst.SetComp | cst.Set)
 
 
-rule = Rule("seeds", __doc__, find)
+rule = Rule("seeds", __doc__, find, of_training=True)

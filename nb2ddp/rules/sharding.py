@@ -35,7 +35,7 @@ from nb2ddp.source import cst_nodes
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    if options.strategy != "fsdp" or facts.last_collective is None:
+    if options.strategy != "fsdp":
         return
     for why, node in refusals(facts):
         yield Decline(why, node)
@@ -54,4 +54,4 @@ def _from_shards(node: cst.CSTNode, save: str, trainer: str) -> cst.CSTNode:
     )
 
 
-rule = Rule("sharding", __doc__, find)
+rule = Rule("sharding", __doc__, find, of_training=True)

@@ -31,14 +31,13 @@ _STORE = "MLFLOW_TRACKING_URI"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    if facts.last_collective is None:
-        return
     for writer in _event_writers(facts):
         yield Edit.inside(writer, "only rank 0 writes event files", helper(facts, "event_writer"))
     for store in _mlflow_stores(facts):
         yield Edit.inside(store, "only rank 0 writes to this store", helper(facts, "tracking_uri"))
     for call in facts.live_calls:
-        if _reads_store(facts, call):
+        reads = libraries.READS_MLFLOW_STORE.fullmatch(facts.qualified(call.func))
+        if reads is not None and not facts.is_after_training(call):
             yield Note(
                 "ranks other than 0 have an empty MLflow store: they cannot read from it what is saved", call
             )
@@ -65,10 +64,4 @@ def _mlflow_stores(facts: Facts) -> Iterator[cst.BaseExpression]:
             yield assigned.value
 
 
-def _reads_store(facts: Facts, call: cst.Call) -> bool:
-    """Return whether a call before the end of training reads what an MLflow store holds."""
-    reads = libraries.READS_MLFLOW_STORE.fullmatch(facts.qualified(call.func))
-    return reads is not None and not facts.is_after_training(call)
-
-
-rule = Rule("trackers", __doc__, find)
+rule = Rule("trackers", __doc__, find, of_training=True)

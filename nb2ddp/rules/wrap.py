@@ -26,7 +26,7 @@ from itertools import count
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import micro_batch_order, micro_batches
+from nb2ddp.analysis import micro_batches
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.training_arguments import ACCUMULATION, BATCH, DEFAULTS, libraries_know_ranks, recipes
 from nb2ddp.options import Options
@@ -53,7 +53,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             "faster than one GPU. Keep figures in a list instead, and write them in a callback or after training",
             call,
         )
-    earlier = micro_batch_order.earlier_reads(facts) if facts.train_calls and not ranks else ()
+    earlier = micro_batches.earlier_reads(facts) if facts.train_calls and not ranks else ()
     for node, what in earlier:
         yield Note(
             f"a micro-batch reads {what} here, which earlier micro-batches of the step have changed, so every rank "

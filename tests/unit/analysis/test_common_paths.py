@@ -9,9 +9,9 @@ import pytest
 
 from nb2ddp.analysis.common_paths import (
     binds_for_later,
-    binds_outside,
     called_by_all,
     changes_state,
+    is_used_later,
     leaves,
 )
 from nb2ddp.analysis.facts import Facts
@@ -96,4 +96,4 @@ def test_names_that_are_read_after_a_block(code: str, in_function: bool, in_cell
     facts = facts_of(code, "end()")
     block = file_block(facts)
     assert binds_for_later(facts, block) == in_function
-    assert binds_outside(facts, block, facts.top_statements[-1]) == in_cell
+    assert is_used_later(facts, block, facts.top_statements[-1]) == in_cell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nb2ddp.analysis.micro_batch_order import earlier_reads
+from nb2ddp.analysis.micro_batches import earlier_reads
 from tests.support.helpers import facts_of
 
 LOSS = """\

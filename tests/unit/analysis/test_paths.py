@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nb2ddp.analysis.paths import is_in_own_folder, is_path, names_file
+from nb2ddp.analysis.files import is_in_own_folder, is_path, names_file
 from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import call_to
 

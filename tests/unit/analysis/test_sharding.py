@@ -55,7 +55,6 @@ def test_what_needs_the_model_whole(code: str, place: str) -> None:
     [
         (["model.lm_head", LOAD, TRAIN], None),  # before there is a Trainer
         ([TRAIN], ""),  # without Unsloth
-        (["!pip install unsloth==2024.1.1", LOAD, TRAIN], ""),
         ([LOAD.replace("'m'", "'m', load_in_8bit=True"), TRAIN], "F.from_pretrained('m', load_in_8bit=True)"),
         ([LOAD.replace("'m'", "'m', load_in_8bit=False"), TRAIN], None),
         ([LOAD.replace("'m'", "'mixtral-8x7b'"), TRAIN], "F.from_pretrained('mixtral-8x7b')"),

@@ -70,16 +70,8 @@ trainer = SFTTrainer(other)
 trainer.train()
 # decline, line 1: fast_inference does not go with --strategy fsdp: vLLM needs the whole model on one GPU...
 
-# case: an Unsloth that cannot shard
+# case: settings that change nothing
 # flags: --strategy fsdp
-get_ipython().system("pip install unsloth==2026.8.1")
-trainer = SFTTrainer(model)
-trainer.train()
-# decline: the notebook installs an Unsloth before 2026.10.8, which cannot shard a model; raise that version...
-
-# case: a pin that can
-# flags: --strategy fsdp
-get_ipython().system("pip install unsloth==2026.10.9")
 trainer = SFTTrainer(model, args = SFTConfig(fsdp = None, save_on_each_node = False))
 trainer.train()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nb2ddp.analysis import folder_tests
+from nb2ddp.analysis import files
 from nb2ddp.analysis import rank_zero_work as work
 from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import call_to
@@ -61,10 +61,10 @@ def test_a_look_in_another_cell_counts(before: str, alone: bool) -> None:
 )
 def test_a_statement_that_counts_to_a_free_name_is_numbered(code: str, numbered: bool) -> None:
     facts = facts_of(START, code)
-    assert folder_tests.is_numbered(facts, facts.top_statements[-1]) == numbered
+    assert files.is_numbered(facts, facts.top_statements[-1]) == numbered
 
 
 def test_only_a_literal_true_lets_a_folder_exist() -> None:
     facts = facts_of(START, "os.makedirs('a', exist_ok=True)", "os.mkdir('b')", "Path('c').mkdir(exist_ok=y)")
     calls = [call_to(facts, name) for name in ("os.makedirs", "os.mkdir", "Path('c').mkdir")]
-    assert [folder_tests.may_exist(facts, call) for call in calls] == [True, False, False]
+    assert [files.may_exist(facts, call) for call in calls] == [True, False, False]

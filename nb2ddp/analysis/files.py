@@ -1,0 +1,156 @@
+"""Tell which expressions are paths of files, which calls look at what files there are, and what follows from a look.
+
+What cannot be told is no path: a write that every rank makes on its own is a smaller fault than a gate around a
+value that the other ranks need. ``os.makedirs(folder, exist_ok=True)`` may run on every rank. Where a test before it
+decides what it is called, or whether it is new, a rank that looks when rank 0 has made it goes another way.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from nb2ddp import libraries
+from nb2ddp.analysis.calls import Label
+from nb2ddp.analysis.common_paths import called_by_all, makes_folder, parts_ranks
+from nb2ddp.analysis.drawn_names import is_shared
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Statement
+
+_PATH_CLASSES = frozenset("pathlib.Path pathlib.PosixPath pathlib.WindowsPath pathlib.PurePath".split())
+_PATH_MAKERS = _PATH_CLASSES | {"pathlib.Path.cwd", "pathlib.Path.home"}
+_PATH_METHODS = frozenset(
+    "joinpath resolve absolute with_suffix with_name with_stem expanduser relative_to parent".split()
+)
+_TEXT_MAKERS = frozenset(
+    "str os.fspath os.path.join os.path.abspath os.path.expanduser os.path.realpath os.path.normpath".split()
+)
+
+
+def is_path(facts: Facts, node: cst.BaseExpression) -> bool:
+    """Return whether an expression is a Path: ``Path("a") / "b"``, or a name for it."""
+    return facts.carries(node, facts.once(_paths))
+
+
+def names_file(facts: Facts, node: cst.BaseExpression) -> bool:
+    """Return whether an expression is a Path or a string, not an open file or a buffer."""
+    return facts.carries(node, facts.once(_texts)) or is_path(facts, node)
+
+
+def is_in_own_folder(facts: Facts, node: cst.BaseExpression) -> bool:
+    """Return whether an expression is a buffer, a temporary file, or a path below a temporary directory."""
+    return facts.carries(node, facts.once(_own))
+
+
+def _paths(facts: Facts) -> Label:
+    def label(node: cst.CSTNode) -> bool | None:
+        match node:
+            case cst.Call(func=cst.Attribute(attr=attr)) | cst.Attribute(attr=attr) if (
+                attr.value in _PATH_METHODS
+            ):
+                return None
+            case cst.Call(func=function):
+                return facts.qualified(function) in _PATH_MAKERS
+            case cst.BinaryOperation(operator=cst.Divide(), right=cst.BaseString()):
+                return True
+        return None if isinstance(node, cst.BinaryOperation | cst.Name) else False
+
+    return label
+
+
+def _texts(facts: Facts) -> Label:
+    def label(node: cst.CSTNode) -> bool | None:
+        match node:
+            case cst.BaseString():
+                return True
+            case cst.Call(func=function) if facts.method(node) != "format":
+                return facts.qualified(function) in _TEXT_MAKERS
+            case cst.Call() | cst.Name() | cst.BinaryOperation() | cst.Attribute():
+                return None
+        return False
+
+    return label
+
+
+def _own(facts: Facts) -> Label:
+    def label(node: cst.CSTNode) -> bool | None:
+        match node:
+            case cst.BaseExpression() if is_shared(facts, node):
+                return False
+            case cst.Call(func=function):
+                name = facts.qualified(function)
+                is_path = name in _PATH_CLASSES | _TEXT_MAKERS or facts.method(node) in _PATH_METHODS
+                return None if is_path else name in libraries.OWN_BUFFERS
+        return None
+
+    return label
+
+
+# ---- looks at files -----------------------------------------------------------------------------
+
+_LOOKS = libraries.FILE_TESTS | {"os.scandir", "os.walk", "os.path.lexists", "glob.iglob"}
+_LOOKING = libraries.FILE_TEST_METHODS | {"rglob"}
+
+
+def may_exist(facts: Facts, call: cst.Call) -> bool:
+    """Match ``os.makedirs(folder, exist_ok=True)``, and ``mkdir`` with it."""
+    given = facts.keyword(call, "exist_ok")
+    return given is not None and cst_nodes.code_of(given) == "True"
+
+
+def is_looked_for(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a call makes a folder that rank 0 alone can make, below a look at files.
+
+    Where it may not be called by all ranks, and where its statement does more than make folders, each rank makes it.
+    """
+    looks = facts.once(_first_look) < facts.end(call)
+    return looks and makes_folder(facts, call) and _can_be_made_by_one(facts, call)
+
+
+def _first_look(facts: Facts) -> float:
+    looks = (facts.order(call) for call in facts.live_calls if is_file_test(facts, call))
+    return min(looks, default=float("inf"))
+
+
+def _can_be_made_by_one(facts: Facts, call: cst.Call) -> bool:
+    statement, scope = facts.statement(call), facts.scope(call)
+    if parts_ranks(facts, statement):
+        return False
+    if isinstance(scope, cst.FunctionDef):
+        return called_by_all(facts, call)
+    names = facts.binds_in(statement)
+    return scope is None and not any(facts.is_read_outside(name, statement) for name in names)
+
+
+def is_numbered(facts: Facts, statement: Statement) -> bool:
+    """Return whether a statement counts to a name that is free yet, and makes a folder then.
+
+    A rank that counts when another one has made its folder would take the next name.
+    """
+    made = (call for call in facts.calls_in(statement) if makes_folder(facts, call))
+    return any(facts.carries(call, facts.once(_counts)) for call in made)
+
+
+def _counts(facts: Facts) -> Label:
+    """Label ``n`` of ``while os.path.exists(f"run{n}"): n += 1``, and ``len(os.listdir("runs"))``."""
+
+    def label(node: cst.CSTNode) -> bool | None:
+        match node:
+            case cst.Call(func=cst.Name("len")):
+                return looks_at_files(facts, node) or None
+            case cst.Name(value=name):
+                loops = (facts.around(binding.node, cst.While) for binding in facts.bindings(name))
+                return any(loop is not None and looks_at_files(facts, loop.test) for loop in loops) or None
+        return None
+
+    return label
+
+
+def is_file_test(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a call looks at what files there are."""
+    return facts.qualified(call.func) in _LOOKS or facts.method(call) in _LOOKING
+
+
+def looks_at_files(facts: Facts, node: cst.CSTNode) -> bool:
+    """Return whether a call in an expression looks at what files there are."""
+    return any(is_file_test(facts, call) for call in facts.calls_in(node))
