@@ -19,6 +19,7 @@ from nb2ddp.source.cells import Binding, CodeCell, root_of
 
 _DEPTH = 6  # how many classes are gone through to the base that has a method
 Class = cst.ClassDef | str
+Functions = frozenset[cst.FunctionDef]
 # Of a node: whether it has the label by itself; None where what it is made of decides.
 Label = Callable[[cst.CSTNode], bool | None]
 # What goes through a generator at once.
@@ -33,7 +34,7 @@ class Calls(Kinds):
         super().__init__(cells)
         self._functions: dict[cst.Call, tuple[cst.FunctionDef, ...]] = {}
         self._class_of = Solver[Key, frozenset[Class]](self._class_steps, frozenset())
-        self._values = Solver[Key, frozenset[cst.FunctionDef]](self._value_steps, frozenset())
+        self._values = Solver[Key, Functions](self._value_steps, frozenset())
         self._labelled: dict[Label, Solver[cst.CSTNode, bool]] = {}
         self._of: dict[cst.CSTNode, Label] = {}
 
@@ -215,12 +216,10 @@ class Calls(Kinds):
             if isinstance(found.node, cst.FunctionDef) and not isinstance(found.scope, cst.ClassDef):
                 yield found.node
 
-    def _value_steps(
-        self, key: Key
-    ) -> Generator[Key, frozenset[cst.FunctionDef], frozenset[cst.FunctionDef]]:
+    def _value_steps(self, key: Key) -> Generator[Key, Functions, Functions]:
         """Evaluate which functions a value may be: ``step`` of ``step = make_step(model)``, ``steps["train"]``."""
         sources: Iterable[Key] = ()
-        found: frozenset[cst.FunctionDef] = frozenset()
+        found: Functions = frozenset()
         match key:
             case Binding(node=cst.FunctionDef() as function):
                 return frozenset({function})

@@ -138,21 +138,14 @@ def _waits(facts: Facts, loop: cst.While) -> bool:
 
 
 def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -> bool:
-    marked = [
-        decorator
-        for decorator in function.decorators
-        if not _NO_GRADIENT.search(cst_nodes.code_of(decorator.decorator))
-    ]
-    if marked:
+    if not all(_NO_GRADIENT.search(cst_nodes.code_of(mark.decorator)) for mark in function.decorators):
         return False
     home = facts.scope(function)
     if isinstance(home, cst.ClassDef):
-        if (
-            any(of.endswith("Callback") for of in facts.bases(home))
-            and function.name.value not in _OF_A_MICRO_BATCH
-        ):
-            return function.name.value.startswith("on_") or _all_call_method(facts, function, seen)
-        return facts.bases(home) <= _PLAIN and _all_call_method(facts, function, seen)
+        name, bases = function.name.value, facts.bases(home)
+        if any(of.endswith("Callback") for of in bases) and name not in _OF_A_MICRO_BATCH:
+            return name.startswith("on_") or _all_call_method(facts, function, seen)
+        return bases <= _PLAIN and _all_call_method(facts, function, seen)
     loads = facts.loads_of(function.name.value)
     uses = [use for use in loads if not facts.is_dead(use) and not facts.is_after_training(use)]
     calls = [call for call, _ in facts.calls_of(function.name.value) if not facts.is_after_training(call)]
@@ -176,13 +169,10 @@ def _all_call_method(facts: Facts, method: cst.FunctionDef, seen: set[cst.CSTNod
 def _by_computed_names(facts: Facts) -> list[cst.Call]:
     """Return the calls ``getattr(callback, event)()``, which may be of any method."""
     made = ((call, call.func) for call in facts.live_calls if isinstance(call.func, cst.Call))
-    return [
-        call
-        for call, got in made
-        if facts.qualified(got.func) == "getattr"
-        and len(got.args) > 1
-        and cst_nodes.string_value(got.args[1].value) is None
-    ]
+    got = (
+        (call, cst_nodes.given(maker, 1)) for call, maker in made if facts.qualified(maker.func) == "getattr"
+    )
+    return [call for call, name in got if name is not None and cst_nodes.string_value(name) is None]
 
 
 # Classes whose methods run where the notebook calls them: no library knows what derives from these alone.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import cached_property
 
 import libcst as cst
@@ -60,10 +60,13 @@ class Execution(Calls):
 
         def steps(node: cst.CSTNode) -> Generator[cst.CSTNode, bool, bool]:
             for site in self._sites_in(node):
-                is_call = isinstance(site, cst.Call)
-                if is_call and wanted(site):
-                    return True
-                for function in self.called_functions(site) if is_call else self.iterated(site.iter):
+                if isinstance(site, cst.Call):
+                    if wanted(site):
+                        return True
+                    functions: Iterable[cst.FunctionDef] = self.called_functions(site)
+                else:
+                    functions = self.iterated(site.iter)
+                for function in functions:
                     if (yield function):
                         return True
             return False

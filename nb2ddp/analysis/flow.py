@@ -6,7 +6,7 @@ The def-use graph of all cells. It knows no library and no kind of value: what e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import TypeVar
 
@@ -21,6 +21,10 @@ from nb2ddp.source.cst_nodes import keyword_of, string_value, unnamed
 _DEPTH = 12  # how many names, attributes and items are followed to a literal
 _MANY = 12  # values that a use of a name may see
 _MOST = 40  # assignments of one name that are looked at
+# Functions that name a variable of the environment, and whether they only read it.
+_ENVIRONMENT = {"os.environ.get": True, "os.getenv": True} | dict.fromkeys(
+    "os.environ.setdefault os.environ.pop os.putenv os.unsetenv".split(), False
+)
 _DictLike = cst.Call | cst.Dict
 _Target = TypeVar("_Target", bound=cst.CSTNode)
 
@@ -117,6 +121,19 @@ class Flow(Names):
             items = dict_items(binding.value) if self._is_dict(binding.value) else None
             if items and key in items:
                 yield items[key]
+
+    def environment(self, names: Collection[str]) -> Iterator[tuple[cst.Subscript | cst.Call, str, bool]]:
+        """Yield where variables of the environment are named: the item or call, the name, whether it is read there."""
+        for node in self.nodes(cst.Subscript, cst.Call):
+            if isinstance(node, cst.Subscript):
+                is_target = isinstance(self.parent(node), cst.AssignTarget | cst.AugAssign | cst.Del)
+                reads = not is_target if self.qualified(node.value) == "os.environ" else None
+                name = key_of(node)
+            else:
+                reads = _ENVIRONMENT.get(self.qualified(node.func))
+                name = string_value(cst_nodes.given(node, 0, "key"))
+            if reads is not None and name in names:
+                yield node, name or "", reads
 
     @cached_property
     def _items(self) -> list[tuple[cst.Subscript, cst.BaseExpression]]:
@@ -351,8 +368,5 @@ def item_of(node: cst.BaseExpression | None, name: str) -> cst.BaseExpression | 
 def dict_items(node: cst.BaseExpression | None) -> dict[str, cst.BaseExpression] | None:
     """Return the items of a dict literal, or a call's keyword arguments; None where a key is no literal."""
     pairs = pairs_of(node)
-    return (
-        {key: value for key, value in pairs if key is not None}
-        if all(k is not None for k, _ in pairs)
-        else None
-    )
+    items = {key: value for key, value in pairs if key is not None}
+    return None if any(key is None for key, _ in pairs) else items

@@ -89,14 +89,8 @@ def _callers(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterato
 
 def _preparations(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterator[Statement]:
     """Yield the commands before an install from local files that fetch them: `git clone`, `%cd`."""
-    last = max(
-        (
-            facts.order(t)
-            for t, shells in tops.items()
-            if any(_FROM_FILES.search(shell.command) for shell in shells)
-        ),
-        default=0,
-    )
+    from_files = (top for top in tops if any(_FROM_FILES.search(shell.command) for shell in tops[top]))
+    last = max(map(facts.order, from_files), default=0)
     for shell in shell_calls(facts):
         line = facts.line_of(shell.call)
         if line is None or facts.order(line) >= last or facts.top_statement(line) is not line:

@@ -206,10 +206,8 @@ class Kinds(Flow):
 
     def shows(self, call: cst.Call) -> bool:
         """Return whether a call prints or logs what it gets."""
-        return (
-            self.qualified(call.func) in libraries.SHOWING_FUNCTIONS
-            or method_of(call) in libraries.SHOWING_METHODS
-        )
+        name, method = self.qualified(call.func), method_of(call)
+        return name in libraries.SHOWING_FUNCTIONS or method in libraries.SHOWING_METHODS
 
     def joins_group(self, call: cst.Call) -> bool:
         """Return whether a call makes Accelerate join the process group: arguments and trainers do."""

@@ -184,8 +184,8 @@ def _use(facts: Facts, node: cst.CSTNode) -> tuple[cst.CSTNode | None, bool]:
         return target, False
     if isinstance(parent, cst.Attribute) and _changes_in_place(parent.attr.value):
         call = facts.called(parent)
-        gives = parent.attr.value in _GIVES and call is not None
-        return parent, gives and not isinstance(facts.parent(call), cst.Expr)
+        is_used = call is not None and not isinstance(facts.parent(call), cst.Expr)
+        return parent, is_used and parent.attr.value in _GIVES
     return None, True
 
 

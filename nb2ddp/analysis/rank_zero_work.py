@@ -294,13 +294,10 @@ def closing_statement(facts: Facts, call: cst.Call) -> Statement | None:
 
 
 def _closing(facts: Facts, call: cst.Call) -> cst.Call | None:
-    """Return the first call ``name.close()`` after ``name = open(...)``."""
-    names = facts.binds_in(facts.statement(call))
-    closed = (
-        c for c in facts.live_calls if facts.method(c) == "close" and facts.order(c) > facts.order(call)
-    )
-    owners = ((c, cst.ensure_type(c.func, cst.Attribute).value) for c in closed)
-    return next((c for c, owner in owners if cst_nodes.code_of(owner) in names), None)
+    """Return the first call that closes what a call opens: ``name.close()`` after ``name = open(...)``."""
+    later = (c for c in facts.live_calls if facts.method(c) == "close" and facts.order(c) > facts.order(call))
+    owners = ((c, cst.ensure_type(c.func, cst.Attribute).value) for c in later)
+    return next((c for c, owner in owners if facts.is_made_of(owner, call)), None)
 
 
 def _is_kept(facts: Facts, argument: cst.Arg) -> bool:

@@ -114,19 +114,6 @@ def collectives(facts: Facts) -> Iterator[cst.Call]:
 
 def variables(facts: Facts) -> Iterator[cst.BaseExpression]:
     """Yield where torchrun's variables are read from the environment: ``os.environ["RANK"]``."""
-    for string in facts.strings:
-        if cst_nodes.string_value(string) not in libraries.LAUNCH_VARIABLES or facts.is_after_training(
-            string
-        ):
-            continue
-        item = facts.around(string, cst.Subscript, cst.Call, cst.BaseStatement)  # type: ignore[type-abstract]
-        if isinstance(item, cst.Subscript):
-            target = isinstance(facts.parent(item), cst.AssignTarget | cst.Del)
-            reads = facts.qualified(item.value) == "os.environ" and not target
-        else:
-            reads = isinstance(item, cst.Call) and facts.qualified(item.func) in (
-                "os.environ.get",
-                "os.getenv",
-            )
-        if reads:
-            yield string
+    for user, _, reads in facts.environment(libraries.LAUNCH_VARIABLES):
+        if reads and not facts.is_after_training(user):
+            yield user

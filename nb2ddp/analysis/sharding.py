@@ -126,7 +126,8 @@ def _ends_with(node: cst.BaseExpression, *names: str) -> bool:
 
 def _uses(facts: Facts) -> Iterator[cst.Name | cst.Attribute]:
     """Yield where the sharded model is read: a name, or ``trainer.model``."""
-    for node in (*facts.name_loads, *facts.attributes):
+    nodes: list[cst.Name | cst.Attribute] = [*facts.name_loads, *facts.attributes]
+    for node in nodes:
         if not facts.is_dead(node) and facts.is_sharded(node):
             yield node
 
@@ -136,8 +137,7 @@ def _use(facts: Facts, node: cst.Name | cst.Attribute) -> Iterator[Refusal]:
     parent = facts.parent(node)
     match parent:
         case cst.Attribute(attr=cst.Name(value=name)) if parent.value is node:
-            call = facts.called(parent)
-            if call is None:
+            if (call := facts.called(parent)) is None:
                 if name not in _TELLING:
                     yield _declined(f".{name}", node)
             elif name == "save_pretrained":

@@ -50,9 +50,8 @@ def _stepped(facts: Facts) -> frozenset[str]:
     """
     steps = [c for c in facts.live_calls if facts.method(c) == "step" and not given_models(facts, c)]
     owners = [cst.ensure_type(call.func, cst.Attribute).value for call in steps]
-    return frozenset(
-        {_last_name(node) for node in (*owners, *(a.value for c in steps for a in c.args))} - {""}
-    )
+    given = (argument.value for call in steps for argument in call.args)
+    return frozenset(map(_last_name, (*owners, *given))) - {""}
 
 
 def _last_name(node: cst.BaseExpression) -> str:

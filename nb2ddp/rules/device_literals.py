@@ -37,8 +37,6 @@ _OTHER_GPU = (
 )
 # Functions of torch.cuda to which 0 is no device.
 _NO_DEVICE = frozenset({"manual_seed", "manual_seed_all", "Event", "GradScaler", "autocast"})
-# Functions that set or take away a variable of the environment.
-_SETTING = frozenset("os.environ.setdefault os.environ.pop os.putenv os.unsetenv".split())
 _MASKED = "under torchrun every rank has a GPU of its own; the mask would put all on one"
 _LAUNCHED = "torchrun tells each rank this; with the notebook's value it would take itself for another one"
 _WHY = dict.fromkeys(_OF_A_RANK, _LAUNCHED) | {MASK: _MASKED}
@@ -57,8 +55,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Edit.to(string, "this rank's GPU", code)
         elif value is not None and value.startswith("cuda:") and value[5:].isdigit():
             yield Note(_OTHER_GPU.format(value), string)
-        elif value in _OF_A_RANK:
-            yield from _mask(facts, string, value)
+    yield from _variables(facts)
     for call in facts.calls:
         for argument in call.args:
             if (
@@ -113,17 +110,16 @@ def _set_by(text: str) -> str | None:
     return name if name in _OF_A_RANK and name != text else None
 
 
-def _mask(facts: Facts, string: cst.CSTNode, name: str) -> Iterator[Finding]:
-    """Return how a string with the name of a variable is used: to set the variable, to read it, or neither."""
-    user = facts.around(string, cst.Subscript, cst.Call)  # type: ignore[type-abstract]
-    if isinstance(user, cst.Subscript) and facts.qualified(user.value) == "os.environ":
-        if isinstance(facts.parent(user), cst.AssignTarget | cst.AugAssign | cst.Del):
-            yield from _line(facts, string, name)
-        elif name == MASK:
-            code = f"{cst_nodes.code_of(user.value)}.get({cst_nodes.code_of(string)})"
-            yield Edit.to(user, "under torchrun the mask need not be set", code)
-    elif isinstance(user, cst.Call) and facts.qualified(user.func) in _SETTING:
-        yield from _line(facts, string, name) if isinstance(facts.parent(user), cst.Expr) else ()
+def _variables(facts: Facts) -> Iterator[Finding]:
+    """Set and take away a rank's variables only outside torchrun, and read a mask that may not be set."""
+    for user, name, reads in facts.environment(_OF_A_RANK):
+        is_item = isinstance(user, cst.Subscript)
+        if not reads and (is_item or isinstance(facts.parent(user), cst.Expr)):
+            yield from _line(facts, user, name)
+        elif reads and isinstance(user, cst.Subscript) and name == MASK:
+            owner = cst_nodes.code_of(user.value)
+            key = cst_nodes.code_of(user)[len(owner) + 1 : -1]
+            yield Edit.to(user, "under torchrun the mask need not be set", f"{owner}.get({key})")
 
 
 def _updated(facts: Facts, argument: cst.Arg) -> Iterator[Edit]:

@@ -29,11 +29,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             return
     for training in frameworks.unknown_trainings(facts):
         if training.package and training.package not in libraries.COMPUTING_PACKAGES:
-            who = (
-                "rank 0 trains it alone"
-                if facts.is_after_training(training.call)
-                else "each rank trains it whole"
-            )
+            is_late = facts.is_after_training(training.call)
+            who = "rank 0 trains it alone" if is_late else "each rank trains it whole"
             yield Note(f"{who}, no faster than the notebook: {training.why}", training.call)
     for training in frameworks.commands(facts):
         yield Note(f"{training.why}. Beside this script it runs once, as in the notebook", training.call)

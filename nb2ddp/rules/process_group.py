@@ -55,9 +55,8 @@ def _place(facts: Facts) -> tuple[Statement, Literal["before", "after"]] | None:
     first = next((s for s in facts.top_statements if facts.runs(s, facts.needs_all)), None)
     if first is None:
         return None
-    loading = [
-        s for s in facts.top_statements if facts.order(s) < facts.order(first) and facts.runs(s, loads)
-    ]
+    earlier = (s for s in facts.top_statements if facts.order(s) < facts.order(first))
+    loading = [statement for statement in earlier if facts.runs(statement, loads)]
     if not facts.runs(first, loads):
         return (loading[-1], "after") if loading else (first, "before")
     # One statement loads and trains: mostly the call of a function.
@@ -65,12 +64,8 @@ def _place(facts: Facts) -> tuple[Statement, Literal["before", "after"]] | None:
         return first, "before"
     # Unsloth compiles while it loads, which must come before: look inside.
     joining = [c for c in facts.live_calls if facts.needs_all(c) and not facts.is_after_training(c)]
-    scope = facts.scope(joining[0])
-    here = [
-        c
-        for c in facts.live_calls
-        if loads(c) and facts.scope(c) is scope and facts.order(c) < facts.order(joining[0])
-    ]
+    before = (c for c in facts.live_calls if loads(c) and facts.order(c) < facts.order(joining[0]))
+    here = [call for call in before if facts.scope(call) is facts.scope(joining[0])]
     if here:
         return facts.statement(here[-1]), "after"
     return facts.statement(joining[0]), "before"

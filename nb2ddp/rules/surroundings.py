@@ -1,8 +1,8 @@
-"""Replace or report what only a notebook has: a display, a keyboard, Colab's services, logins.
+"""Replace or report what only a notebook has: a display, a keyboard, Colab's services, logins, ports.
 
 Plots are saved to files, Colab's secrets come from the environment, and a login that asks for a token is removed,
-because HF_TOKEN or WANDB_API_KEY gives it. Code that waits for the keyboard before training stops the conversion. Code
-that goes through all global names, and paths that only this machine has, are noted.
+because HF_TOKEN or WANDB_API_KEY gives it. Code that waits for the keyboard before training stops the conversion. A
+server on a fixed port, code that goes through all global names, and paths that only this machine has, are noted.
 
 .. code-block:: diff
 
@@ -42,6 +42,9 @@ _LOGINS = {
 # What each package reads instead, from the environment.
 _TOKENS = {"huggingface_hub": "HF_TOKEN", "wandb": "WANDB_API_KEY"}
 
+# Words in the names of functions that open a port, not of those that connect to one.
+_SERVING = re.compile(r"launch|serve|start|run|listen|bind|spawn", re.IGNORECASE)
+_PORT = re.compile(r"(?:.*_)?port", re.IGNORECASE)
 _COLLECTING = frozenset({"dict", "list", "set", "sorted", "tuple"})
 
 
@@ -74,6 +77,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 call,
             )
     yield from _local_files(facts)
+    yield from _ports(facts) if options.strategy == "ddp" else ()
     if options.strategy == "ddp" and facts.imports_of("wandb"):
         for attribute in facts.attributes:
             of_run = facts.qualified(attribute.value) == "wandb.run" or facts.comes_from(attribute, "wandb")
@@ -102,6 +106,32 @@ def _local_files(facts: Facts) -> Iterator[Note]:
             "there, and name it relative to the notebook. To Kaggle `nb2ddp push --upload-data` brings it then",
             next(iter(found.values())),
         )
+
+
+def _ports(facts: Facts) -> Iterator[Note]:
+    """Note servers that every rank would start on one port, before training ends."""
+    for call in facts.live_calls if facts.last_collective is not None else ():
+        name = (facts.method(call) or facts.qualified(call.func)).rpartition(".")[2]
+        if not _SERVING.search(name) or name == "launch_openenv" or facts.is_after_training(call):
+            continue  # Unsloth's launch_openenv tries ports until one is free
+        for place in filter(None, (_port(facts, argument) for argument in call.args)):
+            yield Note(
+                "every rank starts a server on this port, and only the first one gets it: in the script, add "
+                f"`{facts.our('local_rank')}` to the number",
+                place,
+            )
+
+
+def _port(facts: Facts, argument: cst.Arg) -> cst.CSTNode | None:
+    """Return the number of a port: in ``port=8000``, in ``("", 8000)``, or bound to a name."""
+    value, is_port = argument.value, bool(argument.keyword and _PORT.fullmatch(argument.keyword.value))
+    match value:
+        case cst.Tuple(elements=[host, number]):
+            value, is_port = number.value, cst_nodes.string_value(host.value) is not None
+        case cst.Name(value=name):
+            is_port = _PORT.fullmatch(name) is not None
+    known = facts.value(value)
+    return known if is_port and isinstance(known, cst.Integer) and known.value != "0" else None
 
 
 def _goes_through(facts: Facts, call: cst.Call) -> bool:

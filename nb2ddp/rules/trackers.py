@@ -22,7 +22,6 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.flow import key_of
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -57,10 +56,9 @@ def _mlflow_stores(facts: Facts) -> Iterator[cst.BaseExpression]:
     for call in facts.live_calls:
         if facts.qualified(call.func) in libraries.CHOOSES_MLFLOW_STORE and len(call.args) == 1:
             yield call.args[0].value
-    for item in facts.nodes(cst.Subscript):
+    for item, _, reads in facts.environment({_STORE}):
         assigned = facts.parent(facts.parent(item) or item)
-        stores = key_of(item) == _STORE and facts.qualified(item.value) == "os.environ"
-        if stores and isinstance(assigned, cst.Assign) and len(assigned.targets) == 1:
+        if not reads and isinstance(assigned, cst.Assign) and len(assigned.targets) == 1:
             yield assigned.value
 
 

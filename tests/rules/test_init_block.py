@@ -25,23 +25,6 @@ NOTHING_TO_WAIT_FOR = {
     "nothing but environment": "import os\nos.environ['A'] = '1'",
 }
 
-# What may stand above the block. Each ends where a heavy import begins.
-LIGHT = {
-    "a variable": 'import os\nos.environ["A"] = "1"\n',
-    "a variable of a constant": 'import os\nTOKEN = "x"\nos.environ["HF_TOKEN"] = TOKEN\n',
-    "a default": 'import os\nos.environ.setdefault("A", "1")\n',
-    "a variable longer": 'import os\nos.environ["A"] += ":x"\n',
-    "a variable taken away": 'import os\ndel os.environ["A"]\n',
-    "a search path": 'import sys\nsys.path.append("src")\n',
-    "under an if with an else": (
-        'import os\nif "KAGGLE" in os.environ:\n    os.environ["A"] = "1"\nelse:\n    os.environ["A"] = "2"\n'
-    ),
-    "in a for loop": 'import os\nfor name in ("A", "B"):\n    os.environ[name] = "1"\n',
-    "in a try": 'import os\ntry:\n    os.environ["A"] = "1"\nexcept KeyError:\n    pass\n',
-    "with a docstring": '"""About."""\nimport os\nos.environ["A"] = "1"\n',
-    "a mask": 'import os\nos.environ["CUDA_VISIBLE_DEVICES"] = "0"\n',
-}
-
 # What ends the environment: it needs the block, or may.
 NOT_LIGHT = {
     "a heavy import": "from transformers import Trainer",
@@ -61,12 +44,6 @@ NOT_LIGHT = {
 @pytest.mark.parametrize("source", NOTHING_TO_WAIT_FOR.values(), ids=NOTHING_TO_WAIT_FOR.keys())
 def test_without_environment_first_the_block_is_the_scripts_first(source: str) -> None:
     assert MARKER not in apply(rule, source).code[1]
-
-
-@pytest.mark.parametrize("light", LIGHT.values(), ids=LIGHT.keys())
-def test_the_environment_is_set_above_the_block(light: str) -> None:
-    result = apply(rule, light + "import torch\n")
-    assert result.code[1] == f"{light}{MARKER}\nimport torch\n"
 
 
 @pytest.mark.parametrize("other", NOT_LIGHT.values(), ids=NOT_LIGHT.keys())

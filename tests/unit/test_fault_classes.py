@@ -140,7 +140,7 @@ E words at conversion
   E4  models and loops that were declined needlessly
       unit/analysis/test_kinds.py: torch.compile(model)
       unit/analysis/test_kinds.py: from_config
-      rules/test_loops.py: "a class"
+      rules/cases/loops/places.py: a class
       ../benchmarks/programs/loop_loaders_by_phase.py: phase
       ../benchmarks/programs/trainer_nested_config.py: CONFIG
   E5  what is missing in this notebook

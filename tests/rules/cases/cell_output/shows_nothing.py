@@ -1,0 +1,60 @@
+# A cell that shows nothing is left alone.
+
+# case: an assignment
+x = 1
+
+# case: a semicolon behind the value
+plt.plot(losses);
+
+# case: a comment behind the semicolon
+plt.plot(losses);  # no text above the plot
+
+# case: print
+print(x)
+
+# case: display of IPython
+from IPython.display import display
+display(df)
+
+# case: training
+trainer.train()
+
+# case: evaluation
+trainer.evaluate()
+
+# case: the model's own report
+model.print_trainable_parameters()
+
+# case: saving
+model.save_pretrained("lora")
+
+# case: pushing
+tokenizer.push_to_hub("me/lora", token="x")
+
+# case: appending to a list
+losses.append(1)
+
+# case: a setting with a default
+import os
+os.environ.setdefault("WANDB_DISABLED", "true")
+
+# case: a search path
+import sys
+sys.path.insert(0, ".")
+
+# case: a shell line
+!ls
+
+# case: a text at the end
+x = 1
+"""
+model.save_pretrained("merged")
+"""
+
+# case: a value inside an if
+if True:
+    x
+
+# case: a function at the end
+def f():
+    x

@@ -1,0 +1,95 @@
+# GPU 0, as a text or a number, is this rank's GPU; what names no GPU is left alone.
+
+# case: cuda:0
+x = x.to("cuda:0")
+# output
+x = x.to(f"cuda:{local_rank}")
+
+# case: single quotes
+x = x.to('cuda:0')
+# output
+x = x.to(f'cuda:{local_rank}')
+
+# case: inside an f-string
+print(f"{x.to('cuda:0')}")
+# output
+print(f"{x.to(f'cuda:{local_rank}')}")
+
+# case: by keyword
+x.to(device = "cuda:0")
+# output
+x.to(device = f"cuda:{local_rank}")
+
+# case: a choice
+device = "cuda:0" if torch.cuda.is_available() else "cpu"
+# output
+device = f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu"
+
+# case: a device map
+AutoModel.from_pretrained("m", device_map={"": "cuda:0"})
+# output
+AutoModel.from_pretrained("m", device_map={"": f"cuda:{local_rank}"})
+
+# case: a number
+model.cuda(0)
+# output
+model.cuda(local_rank)
+
+# case: to a number
+x.to(0)
+# output
+x.to(local_rank)
+
+# case: a pipeline
+pipe = pipeline("text-generation", device=0)
+# output
+pipe = pipeline("text-generation", device=local_rank)
+
+# case: cuda
+batch = batch.to("cuda")
+
+# case: no number
+model.cuda()
+
+# case: a text about the GPU
+print("running on cuda:0 now")
+
+# case: a docstring
+def f():
+    "cuda:0"
+    return 1
+
+# case: seeds
+import torch
+torch.cuda.manual_seed(0)
+torch.cuda.manual_seed_all(0)
+torch.manual_seed(0)
+
+# case: no device
+x = torch.zeros(0)
+range(0)
+x.sum(0)
+
+# case: a count
+import torch
+n = torch.cuda.device_count()
+
+# case: reading the mask
+import os
+v = os.environ.get("CUDA_VISIBLE_DEVICES")
+print(v)
+
+# case: asking for the mask
+import os
+if "CUDA_VISIBLE_DEVICES" in os.environ:
+    pass
+
+# case: the environment of another process
+env = {"CUDA_VISIBLE_DEVICES": "0"}
+run("serve", env=env)
+
+# case: a mask in a shell line
+!CUDA_VISIBLE_DEVICES=0 python other.py
+
+# case: showing the mask
+%env CUDA_VISIBLE_DEVICES

@@ -1,0 +1,123 @@
+# The model whose parameters an optimizer is given by its name is divided.
+
+# first cell
+import torch
+from torch import nn
+from torch.optim import AdamW
+from torch.utils.data import DataLoader
+from transformers import AutoModelForCausalLM
+llm = AutoModelForCausalLM.from_pretrained("m")
+loader = DataLoader(data, batch_size=8, shuffle=True)
+
+# case: directly
+opt = AdamW(llm.parameters(), lr=1e-4)
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+# output
+opt = AdamW(llm.parameters(), lr=1e-4)
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+ddp.check_replicas()
+
+# case: another class
+opt = torch.optim.SGD(params=llm.parameters(), lr=1e-4)
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+# output
+opt = torch.optim.SGD(params=llm.parameters(), lr=1e-4)
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+ddp.check_replicas()
+
+# case: a class by its name
+opt = getattr(torch.optim, "Adam")(llm.parameters())
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+# output
+opt = getattr(torch.optim, "Adam")(llm.parameters())
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+ddp.check_replicas()
+
+# case: a class in a variable
+optimizer_class = AdamW
+opt = optimizer_class(llm.parameters())
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+# output
+optimizer_class = AdamW
+opt = optimizer_class(llm.parameters())
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+ddp.check_replicas()
+
+# case: a list
+opt = AdamW([p for p in llm.parameters() if p.requires_grad])
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+# output
+opt = AdamW([p for p in llm.parameters() if p.requires_grad])
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+ddp.check_replicas()
+
+# case: a filter
+opt = AdamW(filter(lambda p: p.requires_grad, llm.parameters()))
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+# output
+opt = AdamW(filter(lambda p: p.requires_grad, llm.parameters()))
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+ddp.check_replicas()
+
+# case: beside a frozen model
+ref = AutoModelForCausalLM.from_pretrained('r')
+for p in ref.parameters():
+    p.requires_grad = False
+opt = AdamW([p for p in llm.parameters()])
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+# output
+ref = AutoModelForCausalLM.from_pretrained('r')
+for p in ref.parameters():
+    p.requires_grad = False
+opt = AdamW([p for p in llm.parameters()])
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+ddp.check_replicas()

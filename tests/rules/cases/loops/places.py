@@ -1,0 +1,455 @@
+# A loop stays as it is, wherever it stands; its models are divided, and compared after it.
+
+# first cell
+import torch
+from torch import nn
+from torch.optim import AdamW
+from torch.utils.data import DataLoader
+from transformers import AutoModelForCausalLM
+llm = AutoModelForCausalLM.from_pretrained("m")
+loader = DataLoader(data, batch_size=8, shuffle=True)
+
+# case: epochs
+opt = AdamW(llm.parameters())
+for epoch in range(3):
+    for batch in loader:
+        llm(**batch).loss.backward()
+    print(epoch)
+# output
+opt = AdamW(llm.parameters())
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+for epoch in range(3):
+    for batch in loader:
+        llm(**batch).loss.backward()
+    print(epoch)
+ddp.check_replicas()
+
+# case: two loops
+opt = AdamW(llm.parameters())
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+for epoch in range(3):
+    for batch in loader:
+        llm(**batch).loss.backward()
+    print(epoch)
+# output
+opt = AdamW(llm.parameters())
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+ddp.check_replicas()
+for epoch in range(3):
+    for batch in loader:
+        llm(**batch).loss.backward()
+    print(epoch)
+ddp.check_replicas()
+
+# case: while
+opt = AdamW(llm.parameters())
+while step < 9:
+    llm(**batch).loss.backward()
+    step += 1
+# output
+opt = AdamW(llm.parameters())
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+while step < 9:
+    llm(**batch).loss.backward()
+    step += 1
+ddp.check_replicas()
+
+# case: in an if
+opt = AdamW(llm.parameters())
+if train:
+    for b in loader:
+        llm(b).backward()
+# output
+opt = AdamW(llm.parameters())
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+if train:
+    for b in loader:
+        llm(b).backward()
+ddp.check_replicas()
+
+# case: a step in a function
+opt = AdamW(llm.parameters())
+def step(batch):
+    llm(**batch).loss.backward()
+for epoch in range(3):
+    for batch in loader:
+        step(batch)
+# output
+opt = AdamW(llm.parameters())
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+def step(batch):
+    llm(**batch).loss.backward()
+for epoch in range(3):
+    for batch in loader:
+        step(batch)
+ddp.check_replicas()
+
+# case: a function that is given the model
+opt = AdamW(llm.parameters())
+def train(net, batches):
+    for batch in batches:
+        net(**batch).loss.backward()
+    return net
+for epoch in range(3):
+    train(llm, loader)
+# output
+opt = AdamW(llm.parameters())
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+def train(net, batches):
+    for batch in batches:
+        net(**batch).loss.backward()
+    return net
+for epoch in range(3):
+    train(llm, loader)
+ddp.check_replicas()
+
+# case: a function that makes the optimizer
+def train(net, batches):
+    opt = AdamW(net.parameters())
+    for batch in batches:
+        net(**batch).loss.backward()
+    return net
+train(llm, loader)
+# output
+def train(net, batches):
+    opt = AdamW(net.parameters())
+    ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
+    for batch in batches:
+        net(**batch).loss.backward()
+    ddp.check_replicas()
+    return net
+train(llm, loader)
+
+# case: a generator
+opt = AdamW(llm.parameters())
+def losses():
+    for batch in loader:
+        loss = llm(**batch).loss
+        loss.backward()
+        yield loss
+for loss in losses():
+    print(loss)
+# output
+opt = AdamW(llm.parameters())
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+def losses():
+    for batch in loader:
+        loss = llm(**batch).loss
+        loss.backward()
+        yield loss
+for loss in losses():
+    print(loss)
+ddp.check_replicas()
+
+# case: main()
+def epoch(net, opt):
+    for batch in loader:
+        net(**batch).loss.backward()
+def main():
+    net = AutoModelForCausalLM.from_pretrained('m')
+    opt = AdamW(net.parameters())
+    for i in range(3):
+        epoch(net, opt)
+if __name__ == '__main__':
+    main()
+# output
+def epoch(net, opt):
+    for batch in loader:
+        net(**batch).loss.backward()
+def main():
+    net = AutoModelForCausalLM.from_pretrained('m')
+    opt = AdamW(net.parameters())
+    ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
+    for i in range(3):
+        epoch(net, opt)
+    ddp.check_replicas()
+if __name__ == '__main__':
+    main()
+
+# case: a class
+class Fitter:
+    def __init__(self, model):
+        self.model = model
+        self.opt = AdamW(self.model.parameters())
+    def fit(self, loader):
+        for epoch in range(3):
+            for batch in loader:
+                self.step(batch)
+    def step(self, batch):
+        self.model(**batch).loss.backward()
+Fitter(llm).fit(loader)
+# output
+class Fitter:
+    def __init__(self, model):
+        self.model = model
+        self.opt = AdamW(self.model.parameters())
+        ddp.parallelize(self.model)  # nb2ddp: each rank computes its part of every batch
+    def fit(self, loader):
+        for epoch in range(3):
+            for batch in loader:
+                self.step(batch)
+    def step(self, batch):
+        self.model(**batch).loss.backward()
+Fitter(llm).fit(loader)
+ddp.check_replicas()
+
+# case: a class that is derived
+class Base:
+    def fit(self):
+        for batch in loader:
+            self.step(batch)
+class Fitter(Base):
+    def __init__(self, model):
+        self.model = model
+        self.opt = AdamW(self.model.parameters())
+    def step(self, batch):
+        self.model(**batch).loss.backward()
+fitter = Fitter(llm)
+fitter.fit()
+# output
+class Base:
+    def fit(self):
+        for batch in loader:
+            self.step(batch)
+class Fitter(Base):
+    def __init__(self, model):
+        self.model = model
+        self.opt = AdamW(self.model.parameters())
+        ddp.parallelize(self.model)  # nb2ddp: each rank computes its part of every batch
+    def step(self, batch):
+        self.model(**batch).loss.backward()
+fitter = Fitter(llm)
+fitter.fit()
+ddp.check_replicas()
+
+# case: a class whose optimizer gets what it was given
+class Fitter:
+    def __init__(self, lr, model):
+        self.model = model
+        self.opt = AdamW(model.parameters(), lr=lr)
+    def fit(self):
+        for batch in loader:
+            self.model(**batch).loss.backward()
+fitter = Fitter(1, llm)
+fitter.fit()
+# output
+class Fitter:
+    def __init__(self, lr, model):
+        self.model = model
+        self.opt = AdamW(model.parameters(), lr=lr)
+        ddp.parallelize(model)  # nb2ddp: each rank computes its part of every batch
+    def fit(self):
+        for batch in loader:
+            self.model(**batch).loss.backward()
+fitter = Fitter(1, llm)
+fitter.fit()
+ddp.check_replicas()
+
+# case: a class that is given the optimizer
+class Fitter:
+    def __init__(self, model, opt):
+        self.model = model
+    def fit(self):
+        for batch in loader:
+            self.model(**batch).loss.backward()
+opt = AdamW(llm.parameters())
+fitter = Fitter(llm, opt)
+fitter.fit()
+# output
+class Fitter:
+    def __init__(self, model, opt):
+        self.model = model
+    def fit(self):
+        for batch in loader:
+            self.model(**batch).loss.backward()
+opt = AdamW(llm.parameters())
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+fitter = Fitter(llm, opt)
+fitter.fit()
+ddp.check_replicas()
+
+# case: two models
+class Net(nn.Module):
+    pass
+gen = Net()
+critic = Net()
+opt_g = AdamW(gen.parameters())
+opt_c = AdamW(critic.parameters())
+for batch in loader:
+    critic(gen(batch)).backward()
+    opt_c.step()
+    critic(gen(batch)).backward()
+    opt_g.step()
+# output
+class Net(nn.Module):
+    pass
+gen = Net()
+critic = Net()
+opt_g = AdamW(gen.parameters())
+ddp.parallelize(gen)  # nb2ddp: each rank computes its part of every batch
+opt_c = AdamW(critic.parameters())
+ddp.parallelize(critic)  # nb2ddp: each rank computes its part of every batch
+for batch in loader:
+    critic(gen(batch)).backward()
+    opt_c.step()
+    critic(gen(batch)).backward()
+    opt_g.step()
+ddp.check_replicas()
+
+# case: two models of one optimizer
+class Net(nn.Module):
+    pass
+one = Net()
+two = Net()
+opt = AdamW([*one.parameters(), *two.parameters()])
+for batch in loader:
+    two(one(batch)).backward()
+# output
+class Net(nn.Module):
+    pass
+one = Net()
+two = Net()
+opt = AdamW([*one.parameters(), *two.parameters()])
+ddp.parallelize(one)  # nb2ddp: each rank computes its part of every batch
+ddp.parallelize(two)  # nb2ddp: each rank computes its part of every batch
+for batch in loader:
+    two(one(batch)).backward()
+ddp.check_replicas()
+
+# case: one model after another
+opt = AdamW(llm.parameters())
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+del llm, opt
+class Net(nn.Module):
+    pass
+net = Net()
+opt = AdamW(net.parameters())
+for batch in loader:
+    net(batch).backward()
+# output
+opt = AdamW(llm.parameters())
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+for batch in loader:
+    loss = llm(**batch).loss
+    loss.backward()
+    opt.step()
+ddp.check_replicas()
+del llm, opt
+class Net(nn.Module):
+    pass
+net = Net()
+opt = AdamW(net.parameters())
+ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
+for batch in loader:
+    net(batch).backward()
+ddp.check_replicas()
+
+# case: folds
+class Net(nn.Module):
+    pass
+for fold in range(5):
+    net = Net()
+    opt = AdamW(net.parameters())
+    for epoch in range(3):
+        for batch in loader:
+            net(batch).backward()
+    del net
+# output
+class Net(nn.Module):
+    pass
+for fold in range(5):
+    net = Net()
+    opt = AdamW(net.parameters())
+    ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
+    for epoch in range(3):
+        for batch in loader:
+            net(batch).backward()
+    ddp.check_replicas()
+    del net
+
+# case: folds of one model
+opt = AdamW(llm.parameters())
+for fold in range(5):
+    for batch in loader:
+        llm(**batch).loss.backward()
+# output
+opt = AdamW(llm.parameters())
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+for fold in range(5):
+    for batch in loader:
+        llm(**batch).loss.backward()
+ddp.check_replicas()
+
+# case: folds through a function
+class Net(nn.Module):
+    pass
+def train(net):
+    opt = AdamW(net.parameters())
+    for batch in loader:
+        net(batch).backward()
+for fold in range(5):
+    train(Net())
+# output
+class Net(nn.Module):
+    pass
+def train(net):
+    opt = AdamW(net.parameters())
+    ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
+    for batch in loader:
+        net(batch).backward()
+    ddp.check_replicas()
+for fold in range(5):
+    train(Net())
+
+# case: what a function returns
+def epoch(net):
+    for batch in loader:
+        net(**batch).loss.backward()
+    return 1
+def main(net):
+    opt = AdamW(net.parameters())
+    epoch(net)
+    print(1)
+main(llm)
+# output
+def epoch(net):
+    for batch in loader:
+        net(**batch).loss.backward()
+    return 1
+def main(net):
+    opt = AdamW(net.parameters())
+    ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
+    epoch(net)
+    ddp.check_replicas()
+    print(1)
+main(llm)
+
+# case: what a function returns of its training
+def epoch(net):
+    for batch in loader:
+        net(**batch).loss.backward()
+    return 1
+def main(net):
+    opt = AdamW(net.parameters())
+    return epoch(net)
+main(llm)
+# output
+def epoch(net):
+    for batch in loader:
+        net(**batch).loss.backward()
+    return 1
+def main(net):
+    opt = AdamW(net.parameters())
+    ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
+    return ddp.check_replicas(result=epoch(net))
+main(llm)

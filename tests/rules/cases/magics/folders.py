@@ -1,0 +1,38 @@
+# %cd changes the folder.
+
+# case: a folder
+%cd /tmp
+# output
+os.chdir("/tmp")
+
+# case: quietly
+%cd -q /tmp
+# output
+os.chdir("/tmp")
+
+# case: quoted
+%cd "my folder"
+# output
+os.chdir("my folder")
+
+# case: home
+%cd
+# output
+os.chdir(os.path.expanduser("~"))
+
+# case: below home
+%cd ~/x
+# output
+os.chdir(os.path.expanduser("~/x"))
+
+# case: a variable
+d = "x"
+%cd {d}
+# output
+d = "x"
+os.chdir(f"{d}")
+
+# case: where am I
+here = %pwd
+# output
+here = os.getcwd()

@@ -1,0 +1,57 @@
+# A shell line runs once, on rank 0, as it is written.
+
+# case: a command
+!nvidia-smi
+# output
+ddp.shell("nvidia-smi")
+
+# case: double quotes inside
+!python -c "print(1)"
+# output
+ddp.shell('python -c "print(1)"')
+
+# case: both quotes inside
+!echo "it's" x
+# output
+ddp.shell("""echo "it's" x""")
+
+# case: indented by two
+if big:
+  !ls -l  # why
+# output
+if big:
+  ddp.shell("ls -l  # why")
+
+# case: in a function
+def f():
+    !ls
+    return 1
+# output
+def f():
+    ddp.shell("ls")
+    return 1
+
+# case: in the background
+!nohup vllm serve m &
+# output
+ddp.shell("nohup vllm serve m &")
+
+# case: braces of the shell
+!mkdir -p {a,b} && awk '{print $1}' f
+# output
+ddp.shell("mkdir -p {a,b} && awk '{print $1}' f")
+
+# case: a backslash
+!grep '\d' f
+# output
+ddp.shell("grep '\\d' f")
+
+# case: not ASCII
+!echo ünï
+# output
+ddp.shell("echo ünï")
+
+# case: called by hand
+get_ipython().system("ls")
+# output
+ddp.shell("ls")
