@@ -146,10 +146,10 @@ def _use(facts: Facts, node: cst.Name | cst.Attribute) -> Iterator[Refusal]:
             elif name not in libraries.GATHERING_METHODS | _SETTING:
                 yield _declined(f".{name}()", node)
         case cst.Arg():
-            call = facts.parent(parent)
-            assert isinstance(call, cst.Call)
-            if not _may_take(facts, call):
-                yield _declined(f" in {cst_nodes.code_of(call.func)}(...)", node)
+            taker = facts.parent(parent)
+            assert isinstance(taker, cst.Call)
+            if not _may_take(facts, taker):
+                yield _declined(f" in {cst_nodes.code_of(taker.func)}(...)", node)
         case cst.Assign() | cst.Del() | cst.Expr() | cst.Return() | cst.Element():
             pass
         case _:

@@ -213,7 +213,7 @@ def read_cases(path: Path) -> list[Case]:
         raise CaseFileError(f"{path}:1: the folder {path.parent.name} is not named like the module of a rule")
     frame: dict[str, str] = {}
     cases: list[Case] = []
-    for number, title, lines in _sections(path):
+    for number, title, lines in sections(path):
         place = f"{path}:{number}"
         if title in ("", "first cell", "last cell"):
             frame[title] = "\n".join(lines).strip("\n")
@@ -229,7 +229,7 @@ def read_cases(path: Path) -> list[Case]:
     return [replace(case, first=first, last=last) for case in cases]
 
 
-def _sections(path: Path) -> Iterator[tuple[int, str, list[str]]]:
+def sections(path: Path) -> Iterator[tuple[int, str, list[str]]]:
     """Yield the line, the title and the lines of each section; the title above the first one is empty."""
     number, title, lines = 1, "", list[str]()
     for at, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -251,11 +251,11 @@ def _case(path: Path, number: int, name: str, lines: list[str]) -> Case:
     messages: list[str] = []
     while lines and _MESSAGE.match(lines[-1]):
         messages.insert(0, lines.pop())
-    halves = _split(lines, "# output")
+    halves = split(lines, "# output")
     if len(halves) > 2:
         raise CaseFileError(f"{place}: a case has one line `# output`, this one has more")
-    before = _split(halves[0], "# %%")
-    after = _split(halves[1], "# %%") if len(halves) == 2 else before
+    before = split(halves[0], "# %%")
+    after = split(halves[1], "# %%") if len(halves) == 2 else before
     cells, expected = (tuple("\n".join(cell).strip("\n") for cell in half) for half in (before, after))
     if not any(cells):
         raise CaseFileError(f"{place}: there is no code in this case")
@@ -266,7 +266,7 @@ def _case(path: Path, number: int, name: str, lines: list[str]) -> Case:
     return Case(path, number, name, cells, expected, tuple(messages), options)
 
 
-def _split(lines: list[str], separator: str) -> list[list[str]]:
+def split(lines: list[str], separator: str) -> list[list[str]]:
     parts: list[list[str]] = [[]]
     for line in lines:
         if line == separator:

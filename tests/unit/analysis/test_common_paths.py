@@ -16,10 +16,8 @@ from nb2ddp.analysis.common_paths import (
 )
 from nb2ddp.analysis.facts import Facts
 from tests.support.helpers import facts_of
+from tests.support.programs import Program, programs
 from tests.unit.analysis.questions import call_to
-
-START = "import os, time\nimport numpy as np\nfrom lib import Base\nstart = time.time()\n"
-LATE = "time.time() - start > 60"
 
 
 def file_block(facts: Facts) -> cst.With:
@@ -28,24 +26,10 @@ def file_block(facts: Facts) -> cst.With:
     return blocks[0]
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("work()", True),
-        ("def f():\n    work()\nf()", True),
-        ("class Plain:\n    def f(self):\n        work()\nPlain().f()", True),
-        ("def f():\n    work()\nf()\nrows.map(f)", False),
-        ("class Mine(Base):\n    def f(self):\n        work()\nMine().f()", False),
-        ("@hook\ndef f():\n    work()\nf()", False),
-        ("try:\n    load()\nexcept OSError:\n    work()", False),
-        (f"while {LATE}:\n    work()", False),
-        (f"while True:\n    work()\n    if {LATE}:\n        raise TimeoutError", False),
-        (f"while {LATE}:\n    work()\n    loss.backward()", True),
-    ],
-)
-def test_whether_all_ranks_come_to_a_call(code: str, expected: bool) -> None:
-    facts = facts_of(START, code)
-    assert called_by_all(facts, call_to(facts, "work(")) == expected
+@pytest.mark.parametrize("program", programs(__file__, "called_by_all"), ids=str)
+def test_whether_all_ranks_come_to_a_call(program: Program) -> None:
+    facts = facts_of(*program.cells)
+    assert program.answers == (str(called_by_all(facts, call_to(facts, program.asked))),)
 
 
 @pytest.mark.parametrize(
@@ -63,20 +47,10 @@ def test_what_leads_out_of_a_statement(code: str, expected: bool) -> None:
     assert leaves(facts, facts.nodes(cst.For, cst.While)[0].body.body[0]) == expected
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("rows = []\nwith open(p) as f:\n    rows.append(f.read())", True),
-        ("rows = []\ndef add():\n    rows.append(1)\nwith open(p) as f:\n    add()", True),
-        ("rng = np.random.default_rng(0)\nwith open(p) as f:\n    x = rng.normal()", True),
-        ("rows = []\ndef f():\n    rows = []\n    rows.append(1)\nwith open(p) as g:\n    f()", False),
-        ("n = 0\ndef f():\n    global n\n    n += 1\nwith open(p) as g:\n    f()", True),
-        ("with open(p, 'w') as f:\n    f.write(x)", False),
-    ],
-)
-def test_what_a_block_changes(code: str, expected: bool) -> None:
-    facts = facts_of(START, code)
-    assert changes_state(facts, file_block(facts)) == expected
+@pytest.mark.parametrize("program", programs(__file__, "changes_state"), ids=str)
+def test_what_a_block_changes(program: Program) -> None:
+    facts = facts_of(*program.cells)
+    assert program.answers == (str(changes_state(facts, file_block(facts))),)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from nb2ddp.analysis.drawn_names import is_drawn_name, is_kept, is_shared, shared_names
 from nb2ddp.source import cst_nodes
 from tests.support.helpers import facts_of
+from tests.support.programs import Program, programs
 from tests.unit.analysis.questions import MAKE, call_to
 
 START = (
@@ -69,40 +70,7 @@ def test_which_names_have_to_be_rank_0s(code: str, expected: list[str]) -> None:
     assert not is_shared(facts, None)
 
 
-SHOWS = "def show(text, more=None):\n    print(more)\n"
-SAVES = "def save(more, text):\n    open(text)\n"
-RUN = "class Run:\n    def __init__(self):\n        self.name = make()\n"
-
-KEPT = {
-    "an argument of a call": "open(make())",
-    "a text made with it": "name = f'{make()}.txt'\nfolder = 'a/' + name\nopen(folder)",
-    "an argument of a function that uses it": f"{SAVES}save(1, make())",
-    "an argument by its name": f"{SAVES}save(text=make(), more=1)",
-    "a result": "def f():\n    return make()\nopen(f())",
-    "an attribute": f"{RUN}    def save(self):\n        open(self.name)",
-    "an argument of a method": "class A:\n    def save(self, text, more):\n        open(text)\nA().save(make(), 1)",
-    "unpacked arguments": f"{SHOWS}show(*[make()])",
-}
-SHOWN = {
-    "printed": "name = make()\nprint(f'this is {name}')",
-    "an argument of a function that prints another one": f"{SHOWS}show(make())",
-    "a result": "def f():\n    return make()\nprint(f())",
-    "an attribute": f"{RUN}    def show(self):\n        print(self.name)",
-    "a setting that is printed": "settings = dict(name=make())\nprint(settings['name'])",
-    "recorded": "rows = [make()]\nothers.append(rows)\njson.dump(rows, f)",
-    "compared": "name = make()\nif name == 'a':\n    print('a')",
-    "made from itself": "name = make()\nname = name + 'a'",
-    "not used": "make()",
-}
-
-
-@pytest.mark.parametrize("code", KEPT.values(), ids=KEPT)
-def test_a_text_that_may_name_a_file(code: str) -> None:
-    facts = facts_of(code)
-    assert is_kept(facts, call_to(facts, "make("))
-
-
-@pytest.mark.parametrize("code", SHOWN.values(), ids=SHOWN)
-def test_a_text_that_names_no_file(code: str) -> None:
-    facts = facts_of(code)
-    assert not is_kept(facts, call_to(facts, "make("))
+@pytest.mark.parametrize("program", programs(__file__, "texts"), ids=str)
+def test_whether_a_text_may_name_a_file(program: Program) -> None:
+    facts = facts_of(*program.cells)
+    assert program.answers == (str(is_kept(facts, call_to(facts, program.asked))),)

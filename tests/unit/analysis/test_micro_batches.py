@@ -1,12 +1,14 @@
-"""What a Trainer's micro-batch does outside the run."""
+"""What a Trainer's micro-batch does outside the run, and reads of those before it."""
 
 from __future__ import annotations
 
 import pytest
 
 from nb2ddp.analysis import micro_batches
+from nb2ddp.analysis.micro_batches import earlier_reads
 from nb2ddp.source import cst_nodes
 from tests.support.helpers import facts_of
+from tests.support.programs import Program, programs
 
 START = """import csv, logging, wandb
 from torch.utils.tensorboard import SummaryWriter
@@ -56,3 +58,9 @@ def test_what_reaches_outside_is_found(line: str) -> None:
 )
 def test_what_stays_inside_is_not(line: str) -> None:
     assert not micro_batches.effects(facts_of(START.format(line=line)))
+
+
+@pytest.mark.parametrize("program", programs(__file__, "micro_batches"), ids=str)
+def test_what_is_read_of_earlier_micro_batches(program: Program) -> None:
+    found = [what.strip("`") for _, what in earlier_reads(facts_of(*program.cells))]
+    assert (found or ["nothing"]) == list(program.answers)

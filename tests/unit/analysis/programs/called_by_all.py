@@ -1,0 +1,80 @@
+# Whether all ranks come to `work()`.
+
+# first cell
+import os, time
+import numpy as np
+from lib import Base
+start = time.time()
+
+# case: a cell
+work()
+# asked: work(
+# answer: True
+
+# case: a function
+def f():
+    work()
+f()
+# asked: work(
+# answer: True
+
+# case: a method of a plain class
+class Plain:
+    def f(self):
+        work()
+Plain().f()
+# asked: work(
+# answer: True
+
+# case: a function that is passed on
+def f():
+    work()
+f()
+rows.map(f)
+# asked: work(
+# answer: False
+
+# case: a method of a library's class
+class Mine(Base):
+    def f(self):
+        work()
+Mine().f()
+# asked: work(
+# answer: False
+
+# case: a decorated function
+@hook
+def f():
+    work()
+f()
+# asked: work(
+# answer: False
+
+# case: an except
+try:
+    load()
+except OSError:
+    work()
+# asked: work(
+# answer: False
+
+# case: a loop that waits
+while time.time() - start > 60:
+    work()
+# asked: work(
+# answer: False
+
+# case: a loop that waits for an error
+while True:
+    work()
+    if time.time() - start > 60:
+        raise TimeoutError
+# asked: work(
+# answer: False
+
+# case: a loop that trains
+while time.time() - start > 60:
+    work()
+    loss.backward()
+# asked: work(
+# answer: True

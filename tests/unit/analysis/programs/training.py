@@ -1,0 +1,258 @@
+# Training in functions and methods: the answer is the statement that trains last.
+
+# first cell
+import torch
+from torch import nn
+class Net(nn.Module):
+    pass
+model = Net()
+
+# case: a method
+class Fitter:
+    def __init__(self, model, loader):
+        self.model = model
+    def fit(self):
+        for batch in self.loader:
+            self.model(batch).backward()
+# %%
+fitter = Fitter(model, loader)
+# %%
+fitter.fit()
+# %%
+evaluate(model)
+# answer: fitter.fit()
+
+# case: a method of what a function makes
+class Fitter:
+    def __init__(self, model, loader):
+        self.model = model
+    def fit(self):
+        for batch in self.loader:
+            self.model(batch).backward()
+# %%
+def make(m):
+    return Fitter(m, loader)
+fitter = make(model)
+# %%
+fitter.fit()
+# %%
+evaluate(model)
+# answer: fitter.fit()
+
+# case: a method of what stands in a list
+class Fitter:
+    def __init__(self, model, loader):
+        self.model = model
+    def fit(self):
+        for batch in self.loader:
+            self.model(batch).backward()
+# %%
+fitters = [Fitter(model, loader)]
+# %%
+fitters[0].fit()
+# %%
+evaluate(model)
+# answer: fitters[0].fit()
+
+# case: a method of an instance without a name
+class Fitter:
+    def __init__(self, model, loader):
+        self.model = model
+    def fit(self):
+        for batch in self.loader:
+            self.model(batch).backward()
+# %%
+Fitter(model, loader).fit()
+# %%
+evaluate(model)
+# answer: Fitter(model, loader).fit()
+
+# case: a method of an attribute
+class Fitter:
+    def __init__(self, model, loader):
+        self.model = model
+    def fit(self):
+        for batch in self.loader:
+            self.model(batch).backward()
+# %%
+class App:
+    def __init__(self):
+        self.fitter = Fitter(model, loader)
+    def run(self):
+        self.fitter.fit()
+# %%
+app = App()
+# %%
+app.run()
+# %%
+evaluate(model)
+# answer: app.run()
+
+# case: a method of a base
+class Fitter:
+    def __init__(self, model, loader):
+        self.model = model
+    def fit(self):
+        for batch in self.loader:
+            self.model(batch).backward()
+# %%
+class Mine(Fitter):
+    pass
+# %%
+mine = Mine(model, x)
+# %%
+mine.fit()
+# %%
+evaluate(model)
+# answer: mine.fit()
+
+# case: super()
+class Fitter:
+    def __init__(self, model, loader):
+        self.model = model
+    def fit(self):
+        for batch in self.loader:
+            self.model(batch).backward()
+# %%
+class Mine(Fitter):
+    def fit(self):
+        super().fit()
+# %%
+mine = Mine(model, x)
+# %%
+mine.fit()
+# %%
+evaluate(model)
+# answer: mine.fit()
+
+# case: a step of a derived class
+class Steps:
+    def train(self):
+        for batch in loader:
+            self.step(batch)
+    def step(self, batch):
+        raise NotImplementedError
+    def test(self):
+        self.model.eval()
+        self.model.train()
+class Own(Steps):
+    def step(self, batch):
+        self.loss(batch).backward()
+# %%
+own = Own()
+# %%
+own.train()
+# %%
+evaluate(model)
+# answer: own.train()
+
+# case: a constructor
+class Fitter:
+    def __init__(self, model, loader):
+        self.model = model
+    def __post_init__(self):
+        for batch in self.loader:
+            self.model(batch).backward()
+# %%
+Fitter(model, loader)
+# %%
+evaluate(model)
+# answer: Fitter(model, loader)
+
+# case: a call of an instance
+class Fitter:
+    def __init__(self, model, loader):
+        self.model = model
+    def __call__(self):
+        for batch in self.loader:
+            self.model(batch).backward()
+# %%
+fit = Fitter(model, loader)
+# %%
+fit()
+# %%
+evaluate(model)
+# answer: fit()
+
+# case: a function that two others call
+def step(b):
+    model(b).backward()
+def warm():
+    step(0)
+def epoch():
+    for b in loader:
+        step(b)
+# %%
+def main():
+    epoch()
+    epoch()
+# %%
+main()
+# %%
+evaluate(model)
+# answer: main()
+
+# case: a function that is passed
+def closure():
+    model(x).backward()
+# %%
+for i in range(3):
+    optimizer.step(closure)
+# %%
+evaluate(model)
+# answer: for i in range(3):
+# answer:     optimizer.step(closure)
+
+# case: a method that is passed
+class Fitter:
+    def __init__(self, model, loader):
+        self.model = model
+    def fit(self):
+        for batch in self.loader:
+            self.model(batch).backward()
+# %%
+fitter = Fitter(model, loader)
+# %%
+study.optimize(fitter.fit)
+# %%
+evaluate(model)
+# answer: study.optimize(fitter.fit)
+
+# case: a generator
+def losses():
+    for b in loader:
+        loss = model(b)
+        loss.backward()
+        yield loss
+# %%
+for loss in losses():
+    print(loss)
+# %%
+evaluate(model)
+# answer: for loss in losses():
+# answer:     print(loss)
+
+# case: a function under a test
+def main():
+    while True:
+        model(x).backward()
+# %%
+if __name__ == "__main__":
+    main()
+# %%
+evaluate(model)
+# answer: if __name__ == "__main__":
+# answer:     main()
+
+# case: a loop around a call
+def step(b):
+    model(b).backward()
+# %%
+for epoch in range(3):
+    for b in loader:
+        step(b)
+# %%
+evaluate(model)
+# answer: for epoch in range(3):
+# answer:     for b in loader:
+# answer:         step(b)

@@ -1,0 +1,290 @@
+# What is missing in a notebook that does not train, and in which cell: its sentence has these words.
+
+# case: nothing at all
+# no code
+# answer: hold no code
+# answer: no cell
+
+# case: comments and a text
+# later
+# %%
+"""About this."""
+# answer: hold no code
+# answer: no cell
+
+# case: pandas
+import os
+import pandas as pd
+# %%
+df = pd.read_csv('a.csv')
+df.describe()
+# answer: does not train, as far as nb2ddp can see: no Trainer, no loop with backward(), and no fit()
+# answer: no cell
+
+# case: no package
+x = 1
+print(x)
+# answer: no Trainer, no loop with backward()
+# answer: no cell
+
+# case: Keras
+from tensorflow import keras
+# %%
+model = keras.Sequential([])
+# %%
+model.fit(x, y)
+# answer: trains with TensorFlow, which nb2ddp does not convert: make and compile the model under tf.distribute
+# answer: cell 3
+
+# case: Keras alone
+import keras
+# %%
+keras.Sequential([]).fit(x)
+# answer: trains with Keras
+# answer: cell 2
+
+# case: JAX
+import jax
+import optax
+# %%
+g = jax.grad(f)
+# answer: trains with JAX
+# answer: cell 2
+
+# case: Lightning
+import lightning as L
+import torch
+# %%
+t = L.Trainer()
+t.fit(m)
+# answer: Trainer(devices=2, strategy="ddp_notebook")
+# answer: cell 2
+
+# case: scikit-learn
+from sklearn.svm import SVC
+import pandas
+# %%
+SVC().fit(x, y)
+# answer: trains with scikit-learn
+# answer: cell 2
+
+# case: a Trainer that no cell imports
+from transformers import AutoModel
+# %%
+trainer = Trainer(model)
+trainer.train()
+# answer: no cell imports Trainer, which makes its trainer
+# answer: cell 2
+
+# case: labels that are encoded
+from sklearn.preprocessing import LabelEncoder
+# %%
+e = LabelEncoder()
+e.fit(y)
+z = e.transform(y)
+# answer: no loop with backward(), and no fit() of a model
+# answer: no cell
+
+# case: a job of a cloud, whose labels are encoded here
+from azureml.core import Experiment
+from sklearn.preprocessing import LabelEncoder
+# %%
+e = LabelEncoder()
+e.fit(y)
+z = e.transform(y)
+# %%
+run = Experiment(w, 'x').submit(job)
+# answer: trains with a job of a cloud
+# answer: cell 3
+
+# case: gradients of torch.func
+import torch
+# %%
+opt = torch.optim.SGD(model.parameters(), 0.1)
+# %%
+for x in data:
+    opt.step()
+# answer: no backward() gives the gradients that it steps with
+# answer: cell 2
+
+# case: a model of layers
+import torch
+# %%
+net = torch.nn.Linear(8, 1)
+print(net(x))
+# answer: it makes a model here, and no cell has a Trainer
+# answer: cell 2
+
+# case: inference
+from transformers import AutoModelForCausalLM
+# %%
+m = AutoModelForCausalLM.from_pretrained('x')
+# answer: it loads a model here, and no cell has a Trainer
+# answer: cell 2
+
+# case: inference, with a function of scikit-learn
+from sklearn.metrics import f1_score
+from transformers import AutoModelForCausalLM
+# %%
+m = AutoModelForCausalLM.from_pretrained('x')
+# answer: it loads a model here
+# answer: cell 2
+
+# case: a pipeline
+from transformers import pipeline
+# %%
+p = pipeline('text-generation')
+p('x')
+# answer: it loads a model here
+# answer: cell 2
+
+# case: a Trainer that is not started
+from trl import SFTTrainer
+# %%
+trainer = SFTTrainer(model=m)
+# %%
+# trainer.train()
+# answer: this SFTTrainer is made, but no cell that runs calls its train()
+# answer: cell 2
+
+# case: a Trainer that a library starts
+from trl import SFTTrainer
+# %%
+class C:
+    def fit(self):
+        t = SFTTrainer(m)
+        t.train()
+# answer: cannot follow the training of this SFTTrainer: its train() stands in a function that no cell calls
+# answer: cell 2
+
+# case: a script in a text
+code = '''
+import torch
+for x in y:
+    f(x).backward()
+'''
+# %%
+open('t.py', 'w').write(code)
+# answer: cannot follow the training of the code in this text: put its code into a cell
+# answer: cell 1
+
+# case: a module that trains with DDP
+%%writefile t.py
+import torch.distributed as dist
+loss.backward()
+# answer: start it with torchrun as it is where it divides its batches itself
+# answer: cell 1
+
+# case: a Trainer that nothing makes
+import torch
+# %%
+trainer.train()
+# answer: train() is called on trainer here, but no cell makes trainer
+# answer: cell 2
+
+# case: no loop
+import torch
+# %%
+loss = f(x)
+loss.backward()
+# answer: does not train, as far as nb2ddp can see: this backward() is in no loop over batches
+# answer: cell 2
+
+# case: a loop in a class that nothing makes
+import torch
+# %%
+class Loop:
+    def fit(self):
+        for b in self.data:
+            f(b).backward()
+# answer: no cell calls the function that this backward() stands in
+# answer: cell 2
+
+# case: a function of a module that is called as models are fitted
+from PIL import Image, ImageOps
+# %%
+x = ImageOps.fit(Image.open('a.png'), (3, 4))
+# answer: no fit() of a model
+# answer: no cell
+
+# case: a Trainer of a library that is not known, by run()
+from mingpt.trainer import Trainer
+# %%
+t = Trainer(model, data)
+t.run()
+# answer: calls `t.run()` of mingpt, whose training nb2ddp does not convert
+# answer: cell 2
+
+# case: a loop of one's own in a library's engine
+import torch
+from monai.engines import SupervisedTrainer
+# %%
+t = SupervisedTrainer()
+# %%
+t.run()
+# answer: trains with MONAI's engines
+# answer: cell 3
+
+# case: a cell magic of one's own beside a framework
+import keras
+m = keras.Sequential([])
+m.fit(x, y)
+# %%
+%%other torch
+import torch
+for x in y:
+    f(x)
+    f(x).backward()
+# answer: trains with Keras
+# answer: cell 1
+
+# case: a loop in a module that is written
+%%writefile 'engine.py'
+for x in loader:
+    model(x).backward()
+# %%
+import engine, timm
+model = timm.create_model('a')
+engine.train(model)
+# answer: nb2ddp cannot follow the training of engine.py, which %%writefile writes here: put its code into a cell
+# answer: cell 1
+
+# case: a module without a loop
+%%writefile engine.py
+x = 1
+# %%
+from transformers import pipeline
+# %%
+p = pipeline('x')
+# answer: it loads a model here
+# answer: cell 3
+
+# case: fit() of sentence-transformers
+from sentence_transformers import SentenceTransformer
+# %%
+model = SentenceTransformer('a')
+# %%
+model.fit([(loader, loss)], epochs=2)
+# answer: trains with Sentence Transformers' old fit(), which nb2ddp does not convert: its loop over batches
+# answer: cell 3
+
+# case: fit() of a model that a function makes
+import sentence_transformers as st
+# %%
+def make():
+    return st.SentenceTransformer('a')
+# %%
+model = make()
+# %%
+model.fit(train_objectives=[(loader, loss)])
+# answer: trains with Sentence Transformers' old fit(), which nb2ddp does not convert: its loop over batches
+# answer: cell 4
+
+# case: a dead loop
+import torch
+# %%
+if False:
+    for b in loader:
+        f(b).backward()
+# answer: code that never runs
+# answer: cell 2
