@@ -1,13 +1,50 @@
-"""Folders that are made after a look at the files that are there: rank 0 makes them when all ranks have looked."""
+"""Which expressions are paths, whose they are, and which folders are made after a look at the files that are there."""
 
 from __future__ import annotations
 
 import pytest
 
-from nb2ddp.analysis import files
 from nb2ddp.analysis import rank_zero_work as work
+from nb2ddp.analysis.files import is_in_own_folder, is_numbered, is_path, may_exist, names_file
 from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import call_to
+
+PATHS = "import io, os, tempfile, time\nfrom pathlib import Path\n"
+WITH = "with tempfile.TemporaryDirectory() as folder:\n"
+HOLDER = "class Holder:\n    def __init__(self):\n        self.folder = tempfile.TemporaryDirectory()\n"
+FUNCTION = f"def f(folder):\n    use(folder + '/a')\n{WITH}    f(folder)\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("folder = Path('a')\nuse(folder / name)", "path file"),
+        ("use(name / 'a.txt')", "path file"),
+        ("use(Path('a').resolve().parent)", "path file"),
+        ("use(f'{name}.txt')", "file"),
+        ("name = 'a'\nuse(name + suffix)", "file"),
+        (f"{WITH}    use(folder + '/a')", "file own"),
+        (FUNCTION, "file own"),
+        (f"{HOLDER}holder = Holder()\nuse(holder.folder.name)", "own"),
+        ("buffer = io.BytesIO()\nuse(buffer)", "own"),
+        ("folder = tempfile.mkdtemp()\nuse(folder + '/a')", "file"),  # rank 0's, which all ranks know
+        ("file = open('a')\nuse(file)", ""),
+        ("use(missing)", ""),
+        ("a = b\nb = a\nuse(a)", ""),
+    ],
+)
+def test_what_an_expression_names(code: str, expected: str) -> None:
+    facts = facts_of(PATHS, code)
+    value = call_to(facts, "use(").args[0].value
+    answers = {
+        "path": is_path(facts, value),
+        "file": names_file(facts, value),
+        "own": is_in_own_folder(facts, value),
+    }
+    assert [name for name, answer in answers.items() if answer] == expected.split()
+
+
+# ---- looks at files -----------------------------------------------------------------------------
 
 START = "import os\nfrom pathlib import Path\nfrom trl import SFTTrainer\ntrainer = SFTTrainer(model=m)\n"
 
@@ -61,10 +98,10 @@ def test_a_look_in_another_cell_counts(before: str, alone: bool) -> None:
 )
 def test_a_statement_that_counts_to_a_free_name_is_numbered(code: str, numbered: bool) -> None:
     facts = facts_of(START, code)
-    assert files.is_numbered(facts, facts.top_statements[-1]) == numbered
+    assert is_numbered(facts, facts.top_statements[-1]) == numbered
 
 
 def test_only_a_literal_true_lets_a_folder_exist() -> None:
     facts = facts_of(START, "os.makedirs('a', exist_ok=True)", "os.mkdir('b')", "Path('c').mkdir(exist_ok=y)")
     calls = [call_to(facts, name) for name in ("os.makedirs", "os.mkdir", "Path('c').mkdir")]
-    assert [files.may_exist(facts, call) for call in calls] == [True, False, False]
+    assert [may_exist(facts, call) for call in calls] == [True, False, False]
