@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nb2ddp.analysis.ranks import asks_for_rank, collectives, questions, variables
+from nb2ddp.analysis.ranks import are_named, asks_for_rank, collectives, questions, variables
 from nb2ddp.source.cst_nodes import code_of
 from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import call_to
@@ -73,3 +73,22 @@ def test_torchruns_variables_where_they_are_read() -> None:
     code = "os.environ['RANK'] = '0'\na = os.environ['RANK']\nb = os.getenv('WORLD_SIZE', '1')\nprint('RANK')"
     found = [code_of(node) for node in variables(facts_of(START, code))]
     assert found == ["os.environ['RANK']", "os.getenv('WORLD_SIZE', '1')"]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import torch.distributed as dist", True),
+        ("from torch.nn import DataParallel", True),
+        ("lib.get_rank()", True),
+        ("trainer.is_world_process_zero()", True),
+        ("trainer.args.should_save", True),
+        ("seed = os.environ['RANK']", True),
+        (
+            "model = get_peft_model(model, rank=16)\nconfig.lora_rank = 8\nprint('rank 0', distributed_data)",
+            False,
+        ),
+    ],
+)
+def test_a_notebook_speaks_of_ranks_by_its_identifiers(code: str, expected: bool) -> None:
+    assert are_named(facts_of(code)) == expected

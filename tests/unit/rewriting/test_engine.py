@@ -329,3 +329,17 @@ def test_a_rule_that_finds_nothing_to_apply_first_leaves_the_facts() -> None:
     facts = facts_of("f()")
     rule = Rule("test", "", lambda facts, options: [Decline("why", facts.calls[0])])
     assert rewrite_first(facts, rule, Options()) == (facts, ())
+
+
+def test_a_rule_of_training_asks_nothing_of_a_notebook_without_it() -> None:
+    asked: list[Facts] = []
+
+    def find(facts: Facts, options: Options) -> Iterator[Finding]:
+        asked.append(facts)
+        yield from ()
+
+    loop = "for x in batches:\n    loss(x).backward()\n"
+    untrained, trained = facts_of("x = 1"), facts_of(loop)
+    for facts in (untrained, trained):
+        rewrite(facts, [Rule("test", "", find, of_training=True)], Options())
+    assert asked == [trained]
