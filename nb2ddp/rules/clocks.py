@@ -37,6 +37,7 @@ from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Edit, Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import root_of
 
 # Statements that a test decides and that matter to the other ranks, beside calls.
 _WAYS_OUT = (cst.Break, cst.Continue, cst.Return, cst.Raise)
@@ -46,10 +47,13 @@ _FLAG = matchers.Assign(value=matchers.Name("True") | matchers.Name("False")) | 
     targets=[matchers.AtLeastN(_NAMED, n=1)], value=matchers.Integer()
 )
 
+# Methods of files, queues, connections and containers that give what they give once.
+_TAKING = frozenset("get get_nowait pop popleft read readline recv".split())
+
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     function = helper(facts, "from_main_process")
-    why = "the ranks go rank 0's way, by its clock and its machine"
+    why = "the ranks go the same way here, rank 0's, whatever their clocks, files or threads say"
     for asked in facts.nodes(cst.If, cst.While):
         if facts.is_dead(asked) or facts.is_after_training(asked):
             continue
@@ -58,7 +62,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if not parts or not (ends or _matters(facts, asked)) or not called_by_all(facts, asked):
             continue
         for part in parts:
-            if changes_state(facts, part) or facts.runs(part, facts.is_for_all):
+            if _takes(facts, part) or changes_state(facts, part) or facts.runs(part, facts.is_for_all):
                 yield Edit(part, why, partial(cst_nodes.agreed, function=function))
             else:
                 yield from deferring(facts, part, why, function, wanted=partial(from_outside, facts))
@@ -77,6 +81,13 @@ def _parts(
         yield from _parts(facts, test.expression, asks)
     else:
         yield test
+
+
+def _takes(facts: Facts, part: cst.BaseExpression) -> bool:
+    """Return whether a part waits for something, or takes the next of what each rank has: a line, an item of a queue."""
+    owners = (root_of(call.func) for call in facts.calls_in(part) if facts.method(call) in _TAKING)
+    own = any(not (isinstance(owner, cst.Name) and facts.is_imported(owner.value)) for owner in owners)
+    return own or bool(facts.nodes(cst.Await, within=part))
 
 
 def _is_guarded(facts: Facts, asked: cst.If | cst.While) -> bool:
