@@ -67,6 +67,7 @@ def test_what_a_test_is_made_of(test: str, expected: bool) -> None:
         ("loss, took = 1, time.time() - start\nif loss > 60:\n    pass", False),
         ("def over():\n    if time.time() > start:\n        return True\nif over():\n    pass", True),
         ("def run():\n    return 1, time.time()\nloss, took = run()\nif loss > 60:\n    pass", False),
+        ("import datetime as dt\nif dt.date.today() > end:\n    pass", True),
         ("if virtual_memory().percent > 90:\n    pass", False),
     ],
 )
