@@ -58,11 +58,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _variables(facts)
     for call in facts.calls:
         for argument in call.args:
-            if (
-                isinstance(argument.value, cst.Integer)
-                and argument.value.value == "0"
-                and _is_device(facts, call, argument)
-            ):
+            is_0 = isinstance(argument.value, cst.Integer) and argument.value.value == "0"
+            if is_0 and _is_device(facts, call, argument):
                 yield Edit.to(argument.value, "this rank's GPU", local_rank)
             elif facts.qualified(call.func) == "os.environ.update":
                 yield from _updated(facts, argument)

@@ -35,17 +35,15 @@ _FIRST = frozenset({"main_process_first", "local_main_process_first"})
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     waits = helper(facts, "main_process_first")
-    own: set[cst.CSTNode] = set()  # statements that let rank 0 go first as the notebook is
+    own: set[cst.CSTNode] = set()  # statements that let rank 0 go first or alone already
     for call in facts.live_calls:
         item = facts.parent(call)
         if facts.method(call) in _FIRST and isinstance(item, cst.WithItem):
             own |= {facts.statement(call)}
             yield Edit.to(call, "rank 0 goes first", f"{waits}()")
-    gated = generated(facts)
+    own |= generated(facts)
     for statement in _statements(facts):
-        if statement in own:
-            continue
-        if facts.is_after_training(statement) or statement in gated:
+        if statement in own or facts.is_after_training(statement):
             continue
         if facts.runs(statement, facts.fills_cache) and not facts.runs(statement, facts.needs_all):
             yield Gate(statement, "main-first", "rank 0 prepares the data, the others read its cache")
