@@ -77,7 +77,7 @@ def remembering_rewards(facts: Facts, trainer: cst.Call) -> tuple[cst.FunctionDe
     given = facts.keyword(trainer, "reward_funcs")
     several = given.elements if isinstance(given, cst.List | cst.Tuple) else ()
     values = [element.value for element in several] or ([given] if given is not None else [])
-    called = (function for value in values for function in facts.run_by(value))
+    called = dict.fromkeys(function for value in values for function in facts.run_by(value))
     return tuple(function for function in called if _remembers(facts, function))
 
 

@@ -64,3 +64,34 @@ def test_what_stays_inside_is_not(line: str) -> None:
 def test_what_is_read_of_earlier_micro_batches(program: Program) -> None:
     found = [what.strip("`") for _, what in earlier_reads(facts_of(*program.cells))]
     assert (found or ["nothing"]) == list(program.answers)
+
+
+REWARDS = """
+from trl import GRPOTrainer
+seen = []
+def plain(completions): return [len(c) for c in completions]
+def keeps(completions): seen.append(completions)
+class Counts:
+    def __init__(self): self.n = 0
+    def __call__(self, completions): self.n = self.n + 1
+counts, several = Counts(), [plain, keeps]
+trainer = GRPOTrainer(llm, reward_funcs={given})
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ("plain", []),
+        ("keeps", ["keeps"]),
+        ("[plain, keeps, counts]", ["keeps", "__call__"]),
+        ("[Counts()]", ["__call__"]),
+        ("several", ["keeps"]),
+        ("'a model'", []),
+    ],
+)
+def test_rewards_that_remember(given: str, names: list[str]) -> None:
+    facts = facts_of(REWARDS.format(given=given))
+    (trainer,) = [call for call in facts.calls if facts.keyword(call, "reward_funcs")]
+    found = micro_batches.remembering_rewards(facts, trainer)
+    assert [function.name.value for function in found] == names
