@@ -127,24 +127,29 @@ ledger: .venv/.ready .venv-kaggle/.ready
 canary: .venv/.ready
 	$(bin)/python benchmarks/canary.py
 
+# Installers are silent for minutes: a dot every two seconds says that one goes on. The dots end with the line's shell.
+dots = @while sleep 2 && kill -0 $$$$ 2>/dev/null; do printf .; done &
+
 # Each stamp is written last: an install that broke off is done again.
 .venv/.ready: pyproject.toml $(STACKS)/newest.txt $(STACKS)/unsloth.txt
-	@echo "Installing the pinned training stack: some minutes on a slow line, seconds once uv has it in its cache"
-	$(PYTHON) -m venv .venv
-	$(bin)/python -m pip install --quiet --disable-pip-version-check --constraint $(STACKS)/newest.txt uv
-	$(bin)/uv pip sync --quiet --compile-bytecode --python $(bin)/python $(STACKS)/newest.txt $(STACKS)/unsloth.txt
-	$(bin)/uv pip install --quiet --python $(bin)/python --constraint $(STACKS)/newest.txt --editable '.[dev]'
-	touch $@
+	@echo "Installing the pinned training stack: some minutes on a slow line, fewer once uv has it in its cache"
+	$(dots) $(PYTHON) -m venv .venv
+	$(dots) $(bin)/python -m pip install --quiet --disable-pip-version-check --constraint $(STACKS)/newest.txt uv
+	$(dots) $(bin)/uv pip sync --quiet --compile-bytecode --python $(bin)/python $(STACKS)/newest.txt $(STACKS)/unsloth.txt
+	$(dots) $(bin)/uv pip install --quiet --python $(bin)/python --constraint $(STACKS)/newest.txt --editable '.[dev]'
+	@touch $@; echo
 
 .venv-kaggle/.ready: $(STACKS)/kaggle.txt $(STACKS)/unsloth.txt | .venv/.ready
-	$(bin)/uv venv --quiet --allow-existing --python $(bin)/python .venv-kaggle
-	$(bin)/uv pip sync --quiet --compile-bytecode --python .venv-kaggle/bin/python $(STACKS)/kaggle.txt $(STACKS)/unsloth.txt
-	touch $@
+	@echo "Installing the releases that Unsloth's Kaggle notebooks pin"
+	$(dots) $(bin)/uv venv --quiet --allow-existing --python $(bin)/python .venv-kaggle
+	$(dots) $(bin)/uv pip sync --quiet --compile-bytecode --python .venv-kaggle/bin/python $(STACKS)/kaggle.txt $(STACKS)/unsloth.txt
+	@touch $@; echo
 
 .venv-web/.ready: $(STACKS)/web.txt | .venv/.ready
-	$(bin)/uv venv --quiet --allow-existing --python $(bin)/python .venv-web
-	$(bin)/uv pip sync --quiet --compile-bytecode --python .venv-web/bin/python $(STACKS)/web.txt
-	touch $@
+	@echo "Installing Gradio"
+	$(dots) $(bin)/uv venv --quiet --allow-existing --python $(bin)/python .venv-web
+	$(dots) $(bin)/uv pip sync --quiet --compile-bytecode --python .venv-web/bin/python $(STACKS)/web.txt
+	@touch $@; echo
 
 # Pin the newest releases that the .in files and pyproject.toml allow.
 pins: .venv/.ready

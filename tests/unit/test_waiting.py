@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import io
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from nb2ddp import waiting as module
 from nb2ddp.waiting import waiting
+from tests.support import ROOT
 
 
 class Terminal(io.StringIO):
@@ -87,3 +90,14 @@ def test_on_a_terminal_nothing_of_it_is_left(monkeypatch: pytest.MonkeyPatch) ->
         assert terminal.getvalue().endswith(" \r")
     assert terminal.getvalue().endswith(" \r")
     assert "\n" not in terminal.getvalue()
+
+
+def test_an_install_of_make_shows_that_it_goes_on_and_its_exit_code_counts(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", "tests/stacks/newest.txt", "tests/stacks/unsloth.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    command = ["make", ".venv/.ready", "PYTHON=sleep 5; exit 7;"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] in ("..", "...")
+    assert "Error 7" in done.stderr
+    assert not (tmp_path / ".venv" / ".ready").exists()
