@@ -34,6 +34,7 @@ ARGUMENTS = (
     argument("--keep", metavar="DIR", help=f"put script and logs there; without it, in {FOLDER}/"),
     argument("--collect", action="store_true", help="put this cell into the script, do not run it here"),
     argument("--show", action="store_true", help="show the script that would run, and run nothing"),
+    argument("--button", action="store_true", help="show a button for JupyterLab that runs this line without it"),
     argument("--free", action="store_true", help="first drop the kernel's objects that hold GPU memory"),
     argument("-h", "--help", action="store_true", help="show this, and run nothing"),
 )
@@ -62,6 +63,8 @@ def check(options: Any, cell: str | None) -> None:
         for name in ("only", "collect"):
             if getattr(options, name):
                 raise UsageError(f"--{name} is for a cell: put %%run_ddp --{name} above it.")
+    elif options.button:
+        raise UsageError("--button is for a line: %run_ddp --button in a cell of its own.")
     elif options.notebook:
         raise UsageError(f"a notebook is run with %run_ddp {options.notebook}, without a cell below it.")
     elif (options.collect or options.only) and not cell.strip():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from urllib.parse import quote
 
@@ -16,6 +17,8 @@ from nb2ddp.waiting import clock
 _RUNNING, _DONE, _FAILED = "#f37726", "#3cb45a", "#d9534f"
 _GREEN = "background:rgba(60,180,90,.18)"
 _LONG = 20  # lines
+# JupyterLab's own: it runs them one after the other when somebody clicks what names them.
+_ON_CLICK = ("docmanager:save", "notebook:insert-cell-below", "notebook:replace-selection", "notebook:run-cell")
 
 
 def facts(progress: Progress, *, running: bool = True) -> list[str]:
@@ -74,6 +77,13 @@ def live_text(progress: Progress, *, title: str, seconds: float, loads: Iterable
     gpus = [f"rank {load.rank} {load.used / GIB:.1f}/{load.total / GIB:.0f} GiB" for load in loads]
     bar = "#" * round(20 * progress.fraction)
     return "  ".join([f"{title} {clock(seconds)} [{bar:<20}]", *facts(progress), *gpus])
+
+
+def button(line: str) -> dict[str, str]:
+    """Return a button that saves the notebook and runs a line in a new cell below; as text, what to do without it."""
+    clicked = json.dumps({"commands": _ON_CLICK, "args": {"text": line}})
+    html = render("magic/button.html.j2", line=line, clicked=clicked)
+    return {"text/plain": f"The button needs JupyterLab. Without it, run: {line}", "text/html": html}
 
 
 def script_html(

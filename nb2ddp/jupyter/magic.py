@@ -155,6 +155,9 @@ class DDPMagics(Magics):
             self._collected = True
             print("This cell goes into the script of the next %run_ddp; it did not run here.")
             return None
+        if options.button:
+            display(pictures.button(f"%run_ddp {line.replace('--button', '')}".strip()), raw=True)
+            return None
         chosen = self._chosen(options, cell)
         conversion = self._converted(options, chosen)
         if options.show:

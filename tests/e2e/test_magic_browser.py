@@ -75,6 +75,27 @@ def test_bar_and_curve_move_in_jupyterlab(lab: str) -> None:
         browser.close()
 
 
+def test_a_button_runs_the_magic_in_a_new_cell(tmp_path: Path) -> None:
+    line = "%run_ddp run.ipynb --cpu --nproc 2"
+    cells = ["%load_ext nb2ddp", f"{line} --button", COLLECT + DATA + MODEL + LOOP + SAVE]
+    with lab_with(tmp_path, cells) as lab, playwright.sync_playwright() as browsers:
+        browser = browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1100, "height": 1000})
+        page.set_default_timeout(LONG * 1000)
+        open_notebook(page, lab)
+        run_all_cells(page)
+        button = page.locator(".nb2ddp-button")
+        button.wait_for()
+        button.click()
+        page.locator(".nb2ddp-result").wait_for()
+        inputs = page.locator(".jp-CodeCell .cm-content").all_inner_texts()
+        assert [text.strip() for text in inputs[:3]] == [*cells[:2], line]
+        _picture(page, ".nb2ddp-button", "button.png")
+        browser.close()
+    assert (tmp_path / "notebooks" / "model.pt").exists()
+    assert "nb2ddp-button" in (tmp_path / "notebooks" / "run.ipynb").read_text(), "saved before it is read"
+
+
 def _picture(page: Any, selector: str, name: str) -> None:
     if folder := os.environ.get("NB2DDP_SCREENSHOTS"):
         # the display is replaced as it goes on, so no locator may wait for it to stand still
