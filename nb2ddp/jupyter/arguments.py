@@ -34,7 +34,9 @@ ARGUMENTS = (
     argument("--keep", metavar="DIR", help=f"put script and logs there; without it, in {FOLDER}/"),
     argument("--collect", action="store_true", help="put this cell into the script, do not run it here"),
     argument("--show", action="store_true", help="show the script that would run, and run nothing"),
-    argument("--button", action="store_true", help="show a button for JupyterLab that runs this line without it"),
+    argument(
+        "--button", action="store_true", help="show a button for JupyterLab that runs this line without it"
+    ),
     argument("--free", action="store_true", help="first drop the kernel's objects that hold GPU memory"),
     argument("-h", "--help", action="store_true", help="show this, and run nothing"),
 )

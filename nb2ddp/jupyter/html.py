@@ -18,7 +18,12 @@ _RUNNING, _DONE, _FAILED = "#f37726", "#3cb45a", "#d9534f"
 _GREEN = "background:rgba(60,180,90,.18)"
 _LONG = 20  # lines
 # JupyterLab's own: it runs them one after the other when somebody clicks what names them.
-_ON_CLICK = ("docmanager:save", "notebook:insert-cell-below", "notebook:replace-selection", "notebook:run-cell")
+_ON_CLICK = (
+    "docmanager:save",
+    "notebook:insert-cell-below",
+    "notebook:replace-selection",
+    "notebook:run-cell",
+)
 
 
 def facts(progress: Progress, *, running: bool = True) -> list[str]:
