@@ -90,11 +90,14 @@ _threads: list[WaitingThread] = []  # the one that runs, if any
 
 
 @contextlib.contextmanager
-def waiting(what: str) -> Iterator[WaitingThread]:
-    """Show on stderr what is waited for, from a thread, until this ends; within another one its words change."""
+def waiting(what: str, *, keep: bool = False) -> Iterator[WaitingThread]:
+    """Show on stderr what is waited for, from a thread, until this ends.
+
+    Within another one its words change, unless ``keep`` is set.
+    """
     if _threads:
         outer, before = _threads[-1], _threads[-1]._what
-        outer.update(what)
+        outer.update(before if keep else what)
         try:
             yield outer
         finally:

@@ -173,8 +173,8 @@ def push(
     pushed = work.send(work.make(wishes), wishes)
     if watch:
         watch_kernel(kaggle, pushed.ref)
-    else:
-        echo(f"Next:\n  nb2ddp status {pushed.ref} --follow\n  nb2ddp fetch {pushed.ref}", err=True)
+    to_watch = "" if watch else f"  nb2ddp status {pushed.ref} --follow\n"
+    echo(f"Next:\n{to_watch}  nb2ddp fetch {pushed.ref}", err=True)
 
 
 def _upload(

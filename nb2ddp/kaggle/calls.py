@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from nb2ddp import errors
 from nb2ddp.kaggle.untrusted import dict_of, shown, text_of
+from nb2ddp.waiting import waiting
 
 TIMEOUT = 120.0
 """Seconds without a byte from the server before a call is given up. Kaggle's load balancer cuts a log stream
@@ -45,7 +46,7 @@ def call(what: str) -> Iterator[None]:
     import requests
 
     try:
-        with quiet(), time_limit():
+        with waiting(f"waiting for Kaggle: {what}", keep=True), quiet(), time_limit():
             yield
     except (errors.KaggleError, CaughtRequest):
         raise

@@ -104,7 +104,8 @@ def push(client: Client, bundle: Bundle, timeout: int | None, *, again: bool, sa
             return _at(ref, _push_when_free(client, folder, timeout, say))
         except (errors.UnreachableError, errors.ServerError) as error:
             say(f"{error} Checking whether {ref} has started all the same")
-            return _look_for(client, ref, before, error)
+            with waiting(f"checking {ref} on Kaggle"):
+                return _look_for(client, ref, before, error)
 
 
 def _push_when_free(client: Client, folder: Path, timeout: int | None, say: Say) -> Pushed:

@@ -135,8 +135,8 @@ def _ended(run: Run, steps: Steps) -> tuple[Path, str]:
         return output, ""
     if ending.error:
         raise KernelError(
-            f"session {number} ({ref}) failed, and would fail again: {ending.error}. Mend the notebook and convert it; "
-            f"without {FILE} in the converted folder the same command begins a new run."
+            f"session {number} ({ref}) failed, and would fail again: {ending.error}. Change the notebook and "
+            f"convert it again; delete {FILE} in the converted folder, and the same command begins a new run."
         )
     if step <= before:
         raise KernelError(

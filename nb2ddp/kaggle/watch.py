@@ -32,9 +32,10 @@ _FAILED = re.compile(r"(?m)^nb2ddp: (\w{1,20} failed: [^\r\n]{1,300})")
 
 @dataclass
 class Progress(progress.Progress):
-    """The latest values in the log: step, steps, seconds per step, loss, and why the run has failed."""
+    """The latest values in the log: step, steps, seconds per step, loss, and how the run has ended."""
 
     failure: str = ""
+    has_ended: bool = False
 
     def read(self, text: str) -> None:
         """Read the next piece of the log; a line may be split over two pieces."""
@@ -50,7 +51,7 @@ class Progress(progress.Progress):
             parts.append(f"loss {self.loss:.4g}")
         if self.steps_per_second and self.total:
             parts.append(f"{1 / self.steps_per_second:.2f} s/step")
-            if left := (self.total - self.step) / self.steps_per_second:
+            if not self.has_ended and (left := (self.total - self.step) / self.steps_per_second):
                 parts.append(f"{clock(left)} left")
         return " · ".join(parts)
 
@@ -100,8 +101,11 @@ def printed(client: Client, ref: str, see: Callable[[State], None] | None) -> It
     if see is None:
         yield safe(client.log(ref))
     else:
-        for _, text in follow(client, ref, see):
-            yield safe(text)
+        with waiting(f"waiting for the log of {ref}") as line:
+            for _, text in follow(client, ref, see):
+                line.turn_to("")
+                yield safe(text)
+                line.turn_to(f"waiting for the log of {ref}" if text.endswith("\n") else "")
     yield safe.end()
 
 
@@ -128,7 +132,7 @@ def watch(client: Client, ref: str) -> State:
             began = min(began, time.monotonic() - min(seconds, _LONGEST))
             read.read(text)
             show()
-    lasted = clock(time.monotonic() - began)
+    lasted, read.has_ended = clock(time.monotonic() - began), True
     print(" · ".join(filter(None, [ref, states[-1].name, lasted, str(read)])), file=sys.stderr, flush=True)
     return replace(states[-1], failure=states[-1].failure or read.failure)
 

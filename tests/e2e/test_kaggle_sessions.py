@@ -115,7 +115,7 @@ def test_a_session_that_is_ended_from_outside_goes_on_from_its_last_whole_checkp
         (
             "ERROR",
             {"run.json": run_json(1, "rank 1: ValueError: x"), **checkpoint(9)},
-            "rank 1: ValueError: x. Mend the notebook and convert it; without sessions.json",
+            "rank 1: ValueError: x. Change the notebook and convert it again; delete sessions.json",
         ),
         (
             "ERROR",

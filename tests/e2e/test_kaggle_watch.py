@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from nb2ddp import errors, waiting
 from nb2ddp.kaggle import watch as watching
 from nb2ddp.kaggle.watch import Progress
 from tests.support.kaggle_client import LOG, converted, imported_for_loopback, nb2ddp, server
-from tests.support.kaggle_server import KaggleServer, fails, says
+from tests.support.kaggle_server import Answer, KaggleServer, fails, says, takes
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("kaggle") is None, reason="needs the extra [kaggle]")
 
@@ -70,8 +71,29 @@ def test_push_and_watch_to_the_end(server: KaggleServer, converted: Path) -> Non
     assert result.exit_code == 0, result.output
     lines = [line for line in result.output.splitlines() if line.startswith("ada/tiny-run · ")]
     assert [line.split(" · ")[1] for line in lines] == ["QUEUED", "RUNNING", "COMPLETE"]
-    assert "step 12/30 · loss 1.234 · 0.50 s/step" in lines[-1]
+    assert lines[-1].endswith(" · step 12/30 · loss 1.234 · 0.50 s/step")
+    assert result.output.endswith("Next:\n  nb2ddp fetch ada/tiny-run\n")
     assert len(server.pushes) == 1
+
+
+def test_whoever_waits_for_kaggle_is_told_so(
+    server: KaggleServer, converted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(answer: Answer) -> Answer:
+        def wait(server: KaggleServer, request: dict[str, Any]) -> dict[str, Any] | str:
+            time.sleep(0.6)
+            return answer(server, request)
+
+        return wait
+
+    monkeypatch.setattr(waiting, "FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(watching, "POLL_SECONDS", 0.6)
+    server.answers = [late(takes)]
+    assert "] waiting for Kaggle: the push" in nb2ddp("push").output
+    server.calls["GetKernelSessionStatus"] = [late(says(status="COMPLETE"))]
+    assert "] waiting for Kaggle: ada/tiny-run" in nb2ddp("status").output
+    server.states, server.log = ["QUEUED", "QUEUED", "COMPLETE"], LOG
+    assert "] waiting for the log of ada/tiny-run" in nb2ddp("logs", "--follow").output
 
 
 def test_watching_a_kernel_that_fails(server: KaggleServer) -> None:
