@@ -119,7 +119,7 @@ def _page(gr: Any, uploads: Uploads) -> Any:
         gr.Markdown(_ABOUT)
         with gr.Row():
             file = gr.File(
-                label="Notebook, or .py of marimo or with # %% cells",
+                label="Notebook (.ipynb), or .py with cells",
                 file_types=[".ipynb", ".py"],
                 height=170,
                 elem_id="file",
