@@ -127,8 +127,8 @@ ledger: .venv/.ready .venv-kaggle/.ready
 canary: .venv/.ready
 	$(bin)/python benchmarks/canary.py
 
-# Installers are silent for minutes: a dot every two seconds says that one goes on. The dots end with the line's shell.
-dots = @while sleep 2 && kill -0 $$$$ 2>/dev/null; do printf .; done &
+# Installers are silent for minutes: a dot each second says that one goes on. The dots end with the line's shell.
+dots = @while sleep 1 && kill -0 $$$$ 2>/dev/null; do printf .; done &
 
 # Each stamp is written last: an install that broke off is done again.
 .venv/.ready: pyproject.toml $(STACKS)/newest.txt $(STACKS)/unsloth.txt
