@@ -103,8 +103,8 @@ def convert(
 ) -> None:
     """Convert notebooks into DDP training scripts, each with a Kaggle bundle.
 
-    NOTEBOOK is a path, a folder (all notebooks in it), a notebook of marimo's or a script with `# %%` cells
-    (.py), `-` for standard input, a link to a page of GitHub, Gist, Colab or Hugging Face, or kaggle:OWNER/SLUG.
+    NOTEBOOK is a path, a folder (all notebooks in it), a marimo notebook or a script with `# %%` cells (.py),
+    `-` for standard input, a link to a page of GitHub, Gist, Colab or Hugging Face, or kaggle:OWNER/SLUG.
 
     Writes train_ddp.py, ddp_support.py (the runtime module that it imports), setup_env.py (if the notebook
     installs something), report.json and kaggle/.

@@ -50,7 +50,8 @@ class _Command(click.Command):
 @click.option(
     "--log-dir",
     type=PathName(file_okay=False),
-    help="Folder for the ranks' output; two runs of several machines need one each.  [default: logs, beside the script]",
+    help="Folder for the ranks' output; two runs of several machines need one each.  "
+    "[default: logs, beside the script]",
 )
 @click.option("--setup", is_flag=True, help=f"Run the install step ({SETUP}) once first.")
 @click.option("--resume", is_flag=True, help="Go on from the Trainer's last checkpoint, where there is one.")
