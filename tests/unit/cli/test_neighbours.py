@@ -44,14 +44,16 @@ def test_the_hook_fails_for_a_notebook_that_is_declined_and_writes_nothing(tmp_p
 def test_the_action_annotates_all_notebooks_of_its_paths(tmp_path: Path) -> None:
     save(tmp_path / "notebooks" / "good.ipynb", TRAIN)
     save(tmp_path / "notebooks" / "bad.ipynb", "y = (")
+    save(tmp_path / "more" / "third.ipynb", TRAIN)
     save(tmp_path / "other" / "unseen.ipynb", "y = (")
     step = ACTION["runs"]["steps"][-1]
     assert set(step["env"].values()) == {"${{ inputs.paths }}", "${{ inputs.options }}"}
-    done = run(tmp_path, step["run"], PATHS="notebooks", OPTIONS="--nproc 4 --gpu-memory 24")
+    done = run(tmp_path, step["run"], PATHS="notebooks\nmore\n", OPTIONS="--nproc 4\n--gpu-memory 24")
     assert done.returncode == 1
     line = line_of(tmp_path / "notebooks" / "bad.ipynb", "y = (")
     assert f"::error file=notebooks/bad.ipynb,line={line}," in done.stdout
     assert "::notice file=notebooks/good.ipynb,line=1," in done.stdout
+    assert "::notice file=more/third.ipynb,line=1," in done.stdout, "inputs may have several lines"
     assert "unseen" not in done.stdout
     assert not list(tmp_path.glob("*_ddp"))
 
