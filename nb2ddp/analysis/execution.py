@@ -30,8 +30,8 @@ _SEARCHES = 32  # how many are kept, those used last
 class Execution(Calls):
     """Answer what a statement runs, where the ranks meet, and when training is over."""
 
-    def __init__(self, cells: Sequence[CodeCell], *, sharded: bool = False) -> None:
-        super().__init__(cells)
+    def __init__(self, cells: Sequence[CodeCell], *, sharded: bool = False, is_loose: bool = False) -> None:
+        super().__init__(cells, is_loose=is_loose)
         self._sharded = sharded
         self._searches: dict[Callable[[cst.Call], bool], Solver[cst.CSTNode, bool]] = {}
         self._sites: dict[cst.CSTNode, list[cst.Call | cst.For | cst.CompFor]] = {}

@@ -24,9 +24,9 @@ class Facts(Execution):
     method = staticmethod(cst_nodes.method_of)
     keyword = staticmethod(cst_nodes.keyword_of)
 
-    def __init__(self, cells: Sequence[CodeCell], *, sharded: bool = False) -> None:
+    def __init__(self, cells: Sequence[CodeCell], *, sharded: bool = False, is_loose: bool = False) -> None:
         """Read the cells. ``sharded``: a Trainer shards its model, which needs every rank from then on."""
-        super().__init__(cells, sharded=sharded)
+        super().__init__(cells, sharded=sharded, is_loose=is_loose)
         self._answers: dict[object, Any] = {}
 
     def once(self, question: Callable[[Facts], Answer]) -> Answer:
@@ -36,9 +36,18 @@ class Facts(Execution):
         answer: Answer = self._answers[question]
         return answer
 
+    @classmethod
+    def that_train(cls, cells: Sequence[CodeCell], *, sharded: bool = False) -> Facts:
+        """Return the facts of cells, read loosely where training is found in no other way."""
+        strict = cls(cells, sharded=sharded)
+        if strict.last_collective is not None:
+            return strict
+        loose = cls(cells, sharded=sharded, is_loose=True)
+        return strict if loose.last_collective is None else loose
+
     def sharded(self) -> Facts:
         """Return the facts of the same cells for a model that the Trainer shards."""
-        return self if self._sharded else Facts(self.cells, sharded=True)
+        return self if self._sharded else Facts.that_train(self.cells, sharded=True)
 
 
 def asked_once(question: Callable[[Facts], Answer]) -> Callable[[Facts], Answer]:

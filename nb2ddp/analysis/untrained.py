@@ -50,7 +50,7 @@ def unnamed_trainers(facts: Facts) -> Iterator[cst.Call]:
     if not any(map(facts.imports_of, libraries.TRAINER_PACKAGES)):
         return
     for call in facts.live_calls:
-        if facts.keyword(call, "train_dataset") is None or facts.is_trainer_class(call.func):
+        if facts.keyword(call, "train_dataset") is None or facts.kind(call) == "trainer":
             continue
         named = facts.binding(call.func)
         is_own = named is not None and isinstance(named.node, cst.FunctionDef | cst.ClassDef)
@@ -71,9 +71,9 @@ def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
         if facts.is_trainer_class(call.func):
             name = facts.qualified(call.func).rpartition(".")[2]
             if facts.train_calls:
-                why = "its train() stands in a function that no cell calls; call it from a cell"
+                why = "its train() stands in a function that nb2ddp sees no call of; call it by its name in a cell"
                 return f"{_UNSEEN} this {name}: {why}", call
-            return f"{_START}: this {name} is made, but no cell that runs calls its train()", call
+            return f"{_NONE}: this {name} is made, and no call of its train() is in sight", call
     for call in facts.live_calls:
         match call.func:
             case cst.Attribute(value=cst.Name(value=name) as owner, attr=cst.Name(value="train")):
@@ -104,7 +104,10 @@ def _loop(facts: Facts) -> tuple[str, cst.CSTNode] | None:
             if facts.is_dead(call):
                 return f"{_START}: the only backward() is in code that never runs", call
             if facts.training_loop(call) is not None:
-                return f"{_NONE}: no cell calls the function that this backward() stands in", call
+                why = (
+                    "no call of the function that this backward() stands in is in sight; call it by its name"
+                )
+                return f"{_NONE}: {why}", call
             return f"{_NONE}: this backward() is in no loop over batches that nb2ddp can follow", call
     return None
 

@@ -84,7 +84,7 @@ def _parts(
 
 
 def _takes(facts: Facts, part: cst.BaseExpression) -> bool:
-    """Return whether a part waits for something, or takes the next of what each rank has: a line, an item of a queue."""
+    """Return whether a part waits for, or takes the next of what each rank has: a line, an item of a queue."""
     owners = (root_of(call.func) for call in facts.calls_in(part) if facts.method(call) in _TAKING)
     own = any(not (isinstance(owner, cst.Name) and facts.is_imported(owner.value)) for owner in owners)
     return own or bool(facts.nodes(cst.Await, within=part))

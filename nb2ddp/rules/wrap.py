@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from itertools import count
 
 import libcst as cst
+from libcst import matchers
 
 from nb2ddp import libraries
 from nb2ddp.analysis import micro_batches
@@ -35,6 +36,7 @@ from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
+_UNNAMED = "this Trainer has no name; assign it to a variable on a line of its own"
 _IN_TURNS = "the ranks compute micro-batches in turns, and sum the gradients"
 _WHOLE = "every rank computes all micro-batches, because they write to files or trackers"
 _IN_ORDER = "every rank computes all micro-batches, because they read what earlier ones have left"
@@ -63,10 +65,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if ranks:
         yield from _rewards(facts)
     for call in facts.train_calls:
-        trainer = facts.trained(call)
-        if not isinstance(trainer, cst.Name | cst.Attribute):
+        trainer, statement = facts.trained(call), facts.statement(call)
+        if trainer is None or not _is_place(trainer):
             continue
-        statement = facts.statement(call)
+        names = matchers.findall(trainer, matchers.Name())
+        made = [facts.binding(cst.ensure_type(name, cst.Name)) for name in names]
+        if any(binding is not None and facts.contains(statement, binding.node) for binding in made):
+            yield Decline(_UNNAMED, call)  # of a comprehension
+            continue
         code = cst_nodes.code_of(trainer)
         check = helper(facts, "check_replicas")
         if options.strategy == "fsdp":
@@ -109,7 +115,7 @@ def _named(facts: Facts, options: Options) -> Iterator[Finding]:
         trainer = facts.trained(call)
         if isinstance(call.func, cst.Attribute) and facts.method(call) in libraries.COLLECTIVE_METHODS:
             trainer = call.func.value if facts.kind(call.func.value) == "trainer" else None
-        if trainer is None or isinstance(trainer, cst.Name | cst.Attribute):
+        if trainer is None or _is_place(trainer):
             continue
         match statement := facts.statement(call):
             case cst.SimpleStatementLine(
@@ -124,7 +130,14 @@ def _named(facts: Facts, options: Options) -> Iterator[Finding]:
                     code = f"del {name}  # nb2ddp: it holds the model, which is to be freed"
                     yield Insert(statement, "after", code, _FREES)
             case _:
-                yield Decline("this Trainer has no name; assign it to a variable on a line of its own", call)
+                yield Decline(_UNNAMED, call)
+
+
+def _is_place(node: cst.BaseExpression) -> bool:
+    """Return whether an expression is a name, or a part of what a name holds, that may be evaluated once more."""
+    if isinstance(node, cst.Attribute | cst.Subscript):
+        return _is_place(node.value) and not matchers.findall(node, matchers.Call() | matchers.NamedExpr())
+    return isinstance(node, cst.Name)
 
 
 def _rewards(facts: Facts) -> Iterator[Note]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import libcst as cst
+from libcst import matchers
 
 from nb2ddp import libraries
 from nb2ddp.source import cst_nodes, ipython_syntax
@@ -65,17 +66,17 @@ _ONE_LINE = re.compile(r"^[ \t]*(?:(?:async )?def|for) .*:[ \t]*[^\s#]|=[ \t(]*l
 
 def _may_move(node: cst.CSTNode) -> bool:
     """Return whether rules may have to move a statement, or what a function does with a call of its body."""
-    names = libraries.MOVED_CALLS
+    if isinstance(node, cst.Call):
+        name = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
+        return isinstance(name, cst.Name) and name.value in _MOVED
     if isinstance(node, cst.BaseSmallStatement) and "env" in cst_nodes.code_of(node):
         return True  # os.environ, os.putenv, %set_env
-    if isinstance(node, cst.Expr | cst.Assign):
-        node = node.value
-    else:
-        names |= {"parameters", "named_parameters", "open"}
-    if not isinstance(node, cst.Call):
-        return False
-    name = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
-    return isinstance(name, cst.Name) and name.value in names
+    names = matchers.Name() | matchers.Attribute()
+    calls = matchers.findall(node, matchers.Call(func=names))
+    return any(cst_nodes.code_of(c.func).rpartition(".")[2] in libraries.MOVED_CALLS for c in calls)
+
+
+_MOVED = libraries.MOVED_CALLS | {"parameters", "named_parameters", "open"}
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@ def _without_blanks(
 def one_per_line(module: cst.Module, matters: Callable[[cst.CSTNode], bool]) -> cst.Module:
     """Give statements of ``module`` lines of their own: parts of ``a; b`` that matter, bodies of functions.
 
-    A one-line function in which a call ``matters`` gets a body below it, a one-line loop over models does, and
+    A one-line function in which a call ``matters`` gets a body below it, a one-line loop over models or Trainers does, and
     ``name = lambda x: f(x)`` becomes a function where a call of the lambda matters.
     """
 
@@ -224,7 +224,7 @@ def one_per_line(module: cst.Module, matters: Callable[[cst.CSTNode], bool]) -> 
 
         def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:
             body = updated_node.body
-            if not isinstance(body, cst.SimpleStatementSuite) or not _holds(body, _takes_parameters):
+            if not isinstance(body, cst.SimpleStatementSuite) or not _holds(body, _trains):
                 return updated_node
             return updated_node.with_changes(body=_unfolded(body))
 
@@ -239,9 +239,9 @@ def _holds(node: cst.CSTNode, matters: Callable[[cst.CSTNode], bool]) -> bool:
     return any(matters(call) for call in matchers.findall(node, matchers.Call()) if call not in counted)
 
 
-def _takes_parameters(call: cst.CSTNode) -> bool:
-    """Return whether a call is ``model.parameters()``, as an optimizer is given it."""
-    return isinstance(call, cst.Call) and method_of(call) in ("parameters", "named_parameters")
+def _trains(call: cst.CSTNode) -> bool:
+    """Return whether a call is ``trainer.train()``, or ``model.parameters()``, as an optimizer is given it."""
+    return isinstance(call, cst.Call) and method_of(call) in ("parameters", "named_parameters", "train")
 
 
 def _named_lambda(part: cst.BaseSmallStatement) -> cst.Lambda | None:

@@ -24,7 +24,7 @@ def facts_of(*cells: str, sharded: bool = False) -> Facts:
     parsed = []
     for number, source in enumerate(cells, start=1):
         parsed.append(parse_cell(number, source))
-    return Facts(parsed, sharded=sharded)
+    return Facts.that_train(parsed, sharded=sharded)
 
 
 def apply(rule: Rule, *cells: str, options: Options | None = None) -> Rewritten:

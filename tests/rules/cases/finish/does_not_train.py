@@ -11,21 +11,21 @@ model.train()
 # case: a trainer that never trains
 from trl import SFTTrainer
 trainer = SFTTrainer(model)
-# decline, line 2: this notebook does not train: this SFTTrainer is made, but no cell that runs calls its train()
+# decline, line 2: this notebook does not train, as far as nb2ddp can see: this SFTTrainer is made, and no call of its train() is in sight
 
 # case: training in code that never runs
 from trl import SFTTrainer
 trainer = SFTTrainer(model)
 if False:
     trainer.train()
-# decline, line 2: this notebook does not train: ...
+# decline, line 2: this notebook does not train...
 
 # case: a function that is never called
 from trl import SFTTrainer
 trainer = SFTTrainer(model)
 def later():
     trainer.train()
-# decline, line 2: nb2ddp cannot follow the training of this SFTTrainer: its train() stands in a function that no cell calls; ...
+# decline, line 2: nb2ddp cannot follow the training of this SFTTrainer: its train() stands in a function that nb2ddp sees no call of; ...
 
 # case: a class of another kind
 class Trainer:

@@ -44,23 +44,6 @@ class Own(Steps):
 model.train()
 # answer: none
 
-# case: train() of something that is not known
-class Steps:
-    def train(self):
-        for batch in loader:
-            self.step(batch)
-    def step(self, batch):
-        raise NotImplementedError
-    def test(self):
-        self.model.eval()
-        self.model.train()
-class Own(Steps):
-    def step(self, batch):
-        self.loss(batch).backward()
-# %%
-x[0].train()
-# answer: none
-
 # case: a library's method of that name
 class Fitter:
     def __init__(self, model, loader):

@@ -144,7 +144,7 @@ from trl import SFTTrainer
 trainer = SFTTrainer(model=m)
 # %%
 # trainer.train()
-# answer: this SFTTrainer is made, but no cell that runs calls its train()
+# answer: this SFTTrainer is made, and no call of its train() is in sight
 # answer: cell 2
 
 # case: a Trainer that a library starts
@@ -154,7 +154,7 @@ class C:
     def fit(self):
         t = SFTTrainer(m)
         t.train()
-# answer: cannot follow the training of this SFTTrainer: its train() stands in a function that no cell calls
+# answer: cannot follow the training of this SFTTrainer: its train() stands in a function that nb2ddp sees no call of
 # answer: cell 2
 
 # case: a script in a text
@@ -197,7 +197,7 @@ class Loop:
     def fit(self):
         for b in self.data:
             f(b).backward()
-# answer: no cell calls the function that this backward() stands in
+# answer: no call of the function that this backward() stands in is in sight
 # answer: cell 2
 
 # case: a function of a module that is called as models are fitted

@@ -1,0 +1,58 @@
+# Trainers in containers, and ones whose class a name, a table or an argument gives, where no other training is found.
+
+# first cell
+from transformers import AutoModel, Trainer
+llm = AutoModel.from_pretrained("m")
+
+# case: a list of Trainers
+trainers = [Trainer(llm), Trainer(llm)]
+for each in trainers: print(each.train().training_loss)
+# output
+trainers = [Trainer(llm), Trainer(llm)]
+for each in trainers:
+    ddp_model = ddp.wrap_trainer(each)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+    print(each.train().training_loss)
+    ddp.check_replicas(ddp_model)
+
+# case: an item
+trainers = {}
+trainers["a"] = Trainer(llm)
+print(trainers["a"].train().training_loss)
+# output
+trainers = {}
+trainers["a"] = Trainer(llm)
+ddp_model = ddp.wrap_trainer(trainers["a"])  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+print(trainers["a"].train().training_loss)
+ddp.check_replicas(ddp_model)
+
+# case: a function that makes two things
+def build():
+    return llm, Trainer(llm)
+model, t = build()
+t.train()
+# output
+def build():
+    return llm, Trainer(llm)
+model, t = build()
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+t.train()
+ddp.check_replicas(ddp_model)
+
+# case: a class that a table gives
+for kind in {"plain": Trainer}.values():
+    t = kind(model=llm, train_dataset=rows)
+    t.train()
+# output
+for kind in {"plain": Trainer}.values():
+    t = kind(model=llm, train_dataset=rows)
+    ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+    t.train()
+    ddp.check_replicas(ddp_model)
+
+# case: its line makes it, too
+t = Trainer(llm); print(t.train().training_loss)
+# output
+t = Trainer(llm)
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+print(t.train().training_loss)
+ddp.check_replicas(ddp_model)
