@@ -28,7 +28,6 @@ from nb2ddp.analysis import files, rank_zero_work
 from nb2ddp.analysis.common_paths import called_by_all, changes_state, is_used_later, leaves, parts_ranks
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.init_place import in_setup_step
-from nb2ddp.analysis.training_loops import backward_calls
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Edit, Finding, Gate, Insert, Note, Rule
@@ -113,8 +112,6 @@ def _own_files(facts: Facts) -> Iterator[tuple[cst.Call, cst.BaseExpression]]:
 
     All ranks execute the statements of a database, and change the items of an array in a file: rank 0 in the file.
     """
-    if not backward_calls(facts) or any(facts.kind(call) == "trainer" for call in facts.live_calls):
-        return
     for call in facts.live_calls:
         path = rank_zero_work.kept_path(facts, call)
         if path is None or facts.is_after_training(call) or not called_by_all(facts, call):

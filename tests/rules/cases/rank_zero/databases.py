@@ -36,3 +36,7 @@ for x in batches:
 base = sqlite3.connect("log.db")
 trainer = Trainer(net, train_dataset=d)
 trainer.train()
+# output
+base = sqlite3.connect(ddp.own_database("log.db"))
+trainer = Trainer(net, train_dataset=d)
+trainer.train()
