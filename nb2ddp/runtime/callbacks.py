@@ -1,4 +1,4 @@
-"""Let rank 0 decide for all ranks what a Trainer's callbacks decide: to stop, to save, to evaluate, to log."""
+"""Let rank 0 decide for all ranks what a Trainer's callbacks decide, to stop or to save, and let it write alone."""
 
 import functools
 from typing import Any
@@ -31,3 +31,33 @@ def _decide_on_rank_0(handler: Any) -> None:
         return control
 
     handler.call_event = call_event
+
+
+def _leave_writing_to_rank_0(trainer: Any) -> None:
+    """Let a Trainer, Accelerate and TRL know that this rank is not the main process: it saves, logs and shows nothing.
+
+    Nothing else about the rank is told: random seeds of worker processes, say, are those of process 0. While it
+    computes a micro-batch for all ranks, it is the main process too: what it keeps then is put together.
+    """
+    from accelerate.state import PartialState
+
+    PartialState.is_main_process = property(lambda _: _run.rank == 0 or _run.is_one_process)
+    PartialState.is_local_main_process = property(lambda _: _run.local_rank == 0 or _run.is_one_process)
+    kind = type(trainer.args)
+    if not _run.writes and "_of_rank" not in vars(kind):
+        members = {
+            "should_save": property(lambda _: _run.writes),
+            "should_log": property(lambda _: _run.rank == 0),
+            "_of_rank": _run.rank,
+            "__module__": kind.__module__,
+        }
+        trainer.args.__class__ = type(kind.__name__, (kind,), members)
+
+
+def _make_also(trainer: Any, part: type) -> None:
+    """Give a Trainer a class that begins with ``part``; methods that were set on it alone come after that."""
+    kind = type(trainer)
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    own = {name: staticmethod(vars(trainer).pop(name)) for name in vars(part) if name in vars(trainer)}
+    base = type(kind.__name__, (kind,), {**names, **own}) if own else kind
+    trainer.__class__ = type(kind.__name__, (part, base), names)

@@ -18,7 +18,7 @@ from nb2ddp.runtime.other_replicas import _compare
 from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.script_location import _is_notebooks_own
-from nb2ddp.runtime.unseen_gradients import _leaves_out, _must_be_on_gpu, _reduce_unseen, _sparse_names
+from nb2ddp.runtime.unseen_gradients import _must_be_on_gpu, _reduce_unseen, _sparse_names
 
 _SMALL = 2**28  # bytes of trained parameters
 
@@ -203,3 +203,8 @@ def _opaque(output: Any) -> str:
             if any(isinstance(value, torch.Tensor) for value in inside):
                 return type(leaf).__name__
     return ""
+
+
+def _leaves_out(name: str) -> bool:
+    """Return whether a step may leave a parameter of this name without a gradient: experts, towers."""
+    return any(part in name for part in ("expert", "vision", "visual", "image", "audio"))

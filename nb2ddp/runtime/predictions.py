@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
+from nb2ddp.runtime.callbacks import _make_also
 from nb2ddp.runtime.figure_rules import _Note
 from nb2ddp.runtime.object_collectives import _exchange
-from nb2ddp.runtime.one_process import _make_also
 from nb2ddp.runtime.random_draws import _NOTHING
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run, _warn

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.random_numbers import _random_state, _seed_for
+from nb2ddp.runtime.random_numbers import _random_state, _seed_all
 
 _Counts = tuple[int, ...]  # numbers drawn from Python's generator, NumPy's, PyTorch's, and the GPU's
 _NOTHING: _Counts = (0, 0, 0, 0)
@@ -196,3 +196,10 @@ def _generator(words: Any, place: int) -> Any:
     generator = numpy.random.RandomState(0)
     generator.set_state(("MT19937", words, place, 0, 0.0))
     return generator
+
+
+def _seed_for(state: tuple[Any, ...], number: int) -> None:
+    """Seed all generators by a state and a number: alike on every rank, and different for other numbers."""
+    gpu = 0 if state[3] is None else int(state[3].view(torch.int64).sum())
+    own = int(state[2].view(torch.int64).sum()) + gpu
+    _seed_all((own * 1_000_003 + number * 7919) % 2**31)

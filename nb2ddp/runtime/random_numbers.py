@@ -53,10 +53,3 @@ def _set_generators(states: list[Any]) -> None:
     torch.set_rng_state(states[0])
     if states[1] is not None:
         torch.cuda.set_rng_state(states[1])
-
-
-def _seed_for(state: tuple[Any, ...], number: int) -> None:
-    """Seed all generators by a state and a number: alike on every rank, and different for other numbers."""
-    gpu = 0 if state[3] is None else int(state[3].view(torch.int64).sum())
-    own = int(state[2].view(torch.int64).sum()) + gpu
-    _seed_all((own * 1_000_003 + number * 7919) % 2**31)

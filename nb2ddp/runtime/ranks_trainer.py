@@ -15,13 +15,13 @@ import torch
 import torch.distributed as dist
 
 from nb2ddp.runtime.callbacks import _decide_on_rank_0
-from nb2ddp.runtime.ddp_wrapper import _ddp
+from nb2ddp.runtime.ddp_wrapper import _ddp, _leaves_out
 from nb2ddp.runtime.other_replicas import _trained
 from nb2ddp.runtime.process_group import _begin
 from nb2ddp.runtime.run_state import _RANK_VARIABLES, _run, is_main_process
 from nb2ddp.runtime.same_data import _check_same_data
 from nb2ddp.runtime.saving import _drop_half_checkpoints, _wait_for_save
-from nb2ddp.runtime.unseen_gradients import _average_unseen, _leaves_out
+from nb2ddp.runtime.unseen_gradients import _average_unseen
 from nb2ddp.runtime.unsloth_sharding import _ask_unsloth_for
 
 

@@ -3,9 +3,8 @@
 import os
 from typing import Any
 
-from nb2ddp.runtime.callbacks import _decide_on_rank_0
+from nb2ddp.runtime.callbacks import _decide_on_rank_0, _leave_writing_to_rank_0, _make_also
 from nb2ddp.runtime.object_collectives import from_main_process
-from nb2ddp.runtime.one_process import _leave_writing_to_rank_0, _make_also
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.saving import _drop_half_checkpoints, _save_whole_files, _wait_for_save

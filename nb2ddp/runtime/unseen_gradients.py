@@ -26,11 +26,6 @@ def _must_be_on_gpu(model: Any) -> None:
 _DENSE = 99  # more than the sparse dimensions that a gradient may have
 
 
-def _leaves_out(name: str) -> bool:
-    """Return whether a step may leave a parameter of this name without a gradient: experts, towers."""
-    return any(part in name for part in ("expert", "vision", "visual", "image", "audio"))
-
-
 def _reduce_unseen(optimizer: Any, *_: Any) -> None:
     """Average what DDP does not before a step."""
     _average_unseen([parameter for group in optimizer.param_groups for parameter in group["params"]])
