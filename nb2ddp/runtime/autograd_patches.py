@@ -72,7 +72,7 @@ def _average_asked_gradients() -> None:
         found = tuple(None if of is None else _MeanOverRanks.apply(of) for of in found)
         if options.get("create_graph") or (len(args) > 2 and args[2]):
             for split in list(_splits.values()):
-                split.watch(found)
+                split.averaging.watch(found)
         return found
 
     torch.autograd.grad = averaged

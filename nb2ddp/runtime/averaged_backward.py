@@ -151,7 +151,7 @@ class _Averaging:
         """Let the gradients be of a class."""
         _mark([p for bucket in self.buckets for p in bucket.parameters], kind)
 
-    def watch(self, output: Any, *, whole: bool) -> None:
+    def watch(self, output: Any, *, whole: bool = False) -> None:
         """Average the gradients after each backward() that comes through the output of a call."""
         for tensor in pytree.tree_leaves(output):
             if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:

@@ -83,12 +83,15 @@ _PLAIN = (torch.Tensor, str, bytes, type(None), torch.dtype, torch.device, torch
 def _unjoinable(output: Any) -> str:
     """Return why a call's result cannot be joined from the ranks' parts; "" where it can.
 
-    An object may hide tensors (a distribution, one with slots, a dict of an own class), and a number of Python's may be
-    of a rank's rows. A cache of Transformers' is none: training does not read it.
+    An object may hide tensors (a distribution, one with slots, a dict of an own class). A cache of Transformers' is
+    none: training does not read it.
     """
     for leaf in pytree.tree_leaves(output):
         if isinstance(leaf, bool | int | float | complex):
             return f"it returns a number of Python's ({type(leaf).__name__}), which may be of some rows alone"
-        if not isinstance(leaf, _PLAIN) and not type(leaf).__module__.startswith("transformers."):
+        if isinstance(leaf, torch.Tensor) and torch.cuda.is_available() > leaf.is_cuda:
+            return "it returns a tensor on the CPU, which NCCL does not exchange"
+        of_library = torch.is_grad_enabled() and type(leaf).__module__.startswith("transformers.")
+        if not isinstance(leaf, _PLAIN) and not of_library:
             return f"it returns a {type(leaf).__name__}, which cannot be put together from the ranks' rows"
     return ""

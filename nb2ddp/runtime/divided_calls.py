@@ -1,7 +1,9 @@
 """Let each rank compute its part of every batch that a model is called with, in a loop of the notebook's."""
 
+import collections
 import contextlib
 import functools
+import math
 import sys
 import time
 import weakref
@@ -20,6 +22,7 @@ from nb2ddp.runtime.dropout_rows import _own_random_numbers
 from nb2ddp.runtime.module_state import (
     _changed_for_good,
     _hooks_of_notebook,
+    _is_batch_norm,
     _modules,
     _positions,
     _unsynchronised,
@@ -40,32 +43,28 @@ class _Split:
     """Divides a model's calls over the ranks."""
 
     most_rechecks = 16
+    worth = 4e-3  # seconds, as a comparison takes: a call without gradients that takes less is computed whole
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model: Any = weakref.proxy(model)
         self.averaging = _Averaging(model)
         self.function: Callable[..., Any] | None = None  # the method that is called, if not the model
-        self.plain, self.methods = (
-            set[str](),
-            set[str](),
-        )  # methods that train nothing by themselves, and that do
-        self.settings = _Settings()
+        self.plain, self.methods = set[str](), set[str]()  # that train nothing by themselves, and that do
+        self.settings: dict[Any, _Settings] = collections.defaultdict(_Settings)  # by mode
+        self.mode = True, True  # of this call: whether the model trains, and whether there are gradients
         self.modules: list[Any] = []  # of the model, as of this call
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
-        self.calls, self.steps = 0, 0
-        self.began = time.monotonic()
-        self.batch_norms: list[torch.nn.Module] = []  # not synchronised: on CPUs, or of another class
-        self.compared, self.kinds = (
-            _Comparison(self.model, self._run),
-            set[Any](),
-        )  # kinds of calls that were compared
+        self.calls, self.steps, self.began = 0, 0, time.monotonic()
+        self.batch_norms = [part for part in model.modules() if _is_batch_norm(part)]  # not synchronised
+        self.compared, self.kinds = _Comparison(self.model, self._run), set[Any]()  # that were compared
         self.joins = self.compared.joins
         self.rechecks: dict[Any, int] = {}  # by kind of call: outputs of another form, or by another path
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
         self.takes = ""  # what a call changes for good: of an iterator, it takes items
         self.losses = _Losses()
-        self.last: tuple[Any, ...] | None = None  # the latest divided call
+        self.last: tuple[Any, ...] | None = None  # the latest divided call with gradients
+        self.spots: dict[Any, int] = {}  # by kind of call, the step in which it was called last
 
     def method(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Compute what a method of the model's own gives; the first call says whether it trains by itself."""
@@ -77,6 +76,8 @@ class _Split:
                 return self.forward(args, kwargs, name)
             finally:
                 self.function = None  # it holds the model
+        if not torch.is_grad_enabled():  # nobody knows yet whether it trains
+            return function(*args, **kwargs)
         before = self.calls
         self._prepare(args, kwargs)
         output = function(*args, **kwargs)
@@ -87,42 +88,68 @@ class _Split:
         else:
             self.methods.add(name)
             self.calls += 1
-            self.watch(output, whole=True)
+            self.averaging.watch(output, whole=True)
         return output
 
     def forward(self, args: Any, kwargs: Any, name: str = "") -> Any:
         """Return the outputs of a call: of all rows, of which this rank has computed its part."""
         _divide_no_parts(self)
-        parts = _Parts(args, kwargs)
+        parts, self.mode = _Parts(args, kwargs), (self.model.training, torch.is_grad_enabled())
         shape = parts.shape(words=len(self.kinds) < self.most_rechecks)
-        kind = (name, shape, self.model.training, parts.has_one_row)
+        kind, of_more = ((name, shape, self.mode, one_row) for one_row in (parts.has_one_row, False))
+        if self._costs_no_time(parts, kind):
+            return self._run(args, kwargs, notes=False)
         if _is_looked_at(self.calls):
             self.losses.compare()
         self.calls += 1
         if _is_looked_at(self.calls):
-            self._see_same_batches(parts)
+            self._see_same_batches(parts, kind)
         self._prepare(args, kwargs)
-        if self.calls == 1 and (positions := _positions(self.model)):
-            return self._compute_first(args, kwargs, positions)
+        if self.calls == 1 and (
+            positions := _positions(self.model)
+        ):  # does it take items of an iterator in sight?
+            output, of_ranks = self._compute_whole(args, kwargs), _changed_for_good(self.model, positions)
+            self.takes = next((of for of in from_all_ranks(of_ranks) if of), [""])[0]
+            return output
         if not parts.known:
             self._warn(f"a batch is computed by every rank: {parts.obstacle}")
             return self._compute_whole(args, kwargs)
-        if (of_more := (*kind[:-1], False)) in self.whole:
+        if of_more in self.whole:
             self.whole[kind] = self.whole[of_more]
-        joined = None
-        if kind not in self.whole and not self._keeps_whole(kind):
-            joined = self._divided(parts, kind)
+        joined = None if kind in self.whole or self._keeps_whole(kind) else self._divided(parts, kind)
         if joined is None:
             return self._compute_whole(args, kwargs)
-        self.last = parts, kind
+        self.last = (parts, kind) if self.mode[1] else self.last
         if _is_looked_at(self.calls):
             self.losses.note(joined[0], of_rank=joined[1])
-        self.watch(joined[0])
+        self.averaging.watch(joined[0])
         self.hooks = torch.utils.hooks.RemovableHandle.next_id
         return joined[0]
 
-    def _see_same_batches(self, parts: _Parts) -> None:
-        if not _are_same_batches(parts.leaves):
+    def _costs_no_time(self, parts: _Parts, kind: Any) -> bool:
+        """Return whether a call without gradients is every rank's own: a short one, or that of a lazy model, say.
+
+        A library's hook may show what a call computes, a table of its shapes. NCCL exchanges what is on GPUs alone.
+        """
+        if self.mode[1]:
+            return False
+        hooks = [of for part in self.model.modules() for of in (part._forward_hooks, part._forward_pre_hooks)]
+        of_modules = {getattr(hook, "__module__", None) or "" for of in hooks for hook in of.values()}
+        is_seen = any(not name.startswith("torch.") for name in of_modules)
+        is_elsewhere = torch.cuda.is_available() and not all(p.is_cuda for p in self.model.parameters())
+        is_lazy = self.calls == 0 and any(map(torch.nn.parameter.is_lazy, self.model.parameters()))
+        is_short = self.compared.pace.get(kind, math.inf) * parts.rows < self.worth
+        return is_short or not parts.known or kind in self.whole or is_elsewhere or is_lazy or is_seen
+
+    def _see_same_batches(self, parts: _Parts, kind: Any) -> None:
+        try:
+            alike = _are_same_batches(parts.leaves)
+        except RuntimeError:
+            if self.mode[1]:
+                raise
+            self._divide_no_more(kind, "the ranks have drawn or chosen other rows")
+            alike = True
+        if not alike:
             self._warn(
                 "a rank had drawn random numbers that the others had not, below `if rank == 0` for example; all ranks "
                 "take rank 0's random state here. Draw random numbers on every rank"
@@ -132,55 +159,56 @@ class _Split:
         """See what is trained; at first, make a lazy model's parameters, and synchronise its batch norms."""
         model = self.model
         self.modules = _modules(model)
-        if not self.averaging.is_new(self.modules):
+        begins = torch.is_grad_enabled() and self.averaging.trained is None
+        if not (self.averaging.is_new(self.modules) or begins):
             return
-        if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
+        if any(map(torch.nn.parameter.is_lazy, model.parameters())):
             with _without_effects(model, quiet=lambda _: True, keeps_state=False):
                 self._run(args, kwargs)
-        if self.averaging.trained is None:
+        if begins:
             self.batch_norms = _unsynchronised(model)
-        self.averaging.refresh()
+        if begins or self.averaging.trained is not None:
+            self.averaging.refresh()
 
     def _keeps_whole(self, kind: Any) -> bool:
         """Find what of a model must see whole batches, without a comparison."""
         if self.hooks != torch.utils.hooks.RemovableHandle.next_id:
             self.hooks = torch.utils.hooks.RemovableHandle.next_id
             self.hooked = _hooks_of_notebook(self.model)
+        why = ""
         if self.hooked:
-            self._divide_no_more(
-                kind,
-                f"the notebook has a hook on {self.hooked}, which must see whole batches; remove it to divide the work",
-            )
+            why = f"the notebook has a hook on {self.hooked}, which must see whole batches; remove it to share them"
         elif self.takes:
-            self._divide_no_more(
-                kind,
-                f"each call changes `{self.takes}`, and what was read or written there cannot be taken back",
-            )
+            why = f"each call changes `{self.takes}`, and what was read or written there cannot be taken back"
         elif any(norm.training for norm in self.batch_norms):
-            self._divide_no_more(
-                kind,
-                "a batch norm takes its statistics from whole batches (on GPUs PyTorch's own is synchronised)",
+            why = (
+                "a batch norm takes its statistics from whole batches (on GPUs PyTorch's own is synchronised)"
             )
-        return kind in self.whole
+        if why:
+            self._divide_no_more(kind, why)
+        return bool(why)
 
     def _divided(self, parts: _Parts, kind: Any) -> tuple[Any, Any] | None:
         """Return the outputs of all rows, and those of this rank's; None where the whole batch is to be computed."""
         self.compared.expected = None  # of an earlier batch, which was computed whole after its check
         # a rank may see it alone: of the seconds that it took, say
-        changed = _largest_of_ranks(self.settings.changed(self.model, self.modules, kind, parts.values))
+        settings = self.settings[self.mode]
+        changed = _largest_of_ranks(settings.changed(self.model, self.modules, kind, parts.values))
         is_first = kind not in self.kinds
         if is_first and len(self.whole) >= max(self.most_rechecks, len(self.kinds)):  # and one more each time
             self.whole[kind] = next(iter(self.whole.values()))
             return None
         uncertain = 0 if is_first else self.joins.are_uncertain(parts, kind)
-        spot = _checks.is_checked(_run.steps if _run.steps else self.calls - 1)
-        is_new = is_first or uncertain > 0 or (changed == 1 and not spot and not self.settings.moves)
+        step = _run.steps or self.calls - 1
+        # of an evaluation's calls, which are many in one step, the first
+        spot = _checks.is_checked(step) and (self.mode[1] or self.spots.get(kind) != step)
+        self.spots[kind] = step
+        is_new = is_first or uncertain > 0 or (changed == 1 and not spot and not settings.moves)
         is_due = is_first or uncertain > 0 or spot or (changed > 0 and _checks.is_on)
         few = not is_first and uncertain < 2 and not (spot and _checks.is_whole)
-        gradients = is_first or not uncertain  # else it is asked how outputs join
-        if is_due and not self._check(parts, kind, is_new=is_new, few=few, gradients=gradients):
+        if is_due and not self._check(parts, kind, is_new=is_new, few=few, asks=uncertain > 0):
             return None
-        if self.joins.leave_out_a_rank(parts, kind):
+        if self.joins.leave_out_a_rank(parts, kind) or self._costs_no_time(parts, kind):
             return None
         output = self._compute_part(parts, kind)
         if output is None:
@@ -189,13 +217,10 @@ class _Split:
             self._warn(_IN_16_BITS)
         joined = self.joins.join(output, parts, kind)
         expected, self.compared.expected = self.compared.expected, None
-        if expected is not None and not from_main_process(
-            functools.partial(self.compared.is_near, expected, joined)
-        ):
+        is_near = functools.partial(self.compared.is_near, expected, joined)
+        if expected is not None and not from_main_process(is_near):
             self.whole[kind] = "what the ranks have joined is not what was compared"
-            _checks.failed(
-                f"{self.whole[kind]}. From here on every rank computes whole batches, which saves no time"
-            )
+            _checks.failed(f"{self.whole[kind]}. {_FROM_HERE_ON}")
         return joined, output
 
     def _compute_part(self, parts: _Parts, kind: Any) -> Any:
@@ -205,26 +230,20 @@ class _Split:
         """
         own, size = parts.of(*parts.ranges[_run.rank], differentiable=True), parts.sizes[_run.rank]
         rows = (*parts.ranges[_run.rank], parts.rows) if kind in self.compared.draws else None
-        if kind not in self.compared.reads:
-            with _own_random_numbers(rows, _RandomRows) as drew, _seeing_prints(self._warn):
-                output = self._run(*own)
-            put_back: Callable[[], None] = lambda: None  # noqa: E731
-        else:
-            chooses = self.joins.ways(kind) and self.compared.reads[kind] < 3
-            reads, form = _Reads(size) if chooses else None, None
-            compared = self.compared
-            put_back = _start_of(
-                self.model, of_library=compared.moves_library, parameters=compared.moves_parameters
-            )
-            # in one process the other rows may save it: the largest of a selection, which is empty here
-            with (
-                contextlib.suppress(Exception),
-                _own_random_numbers(rows, _RandomRows) as drew,
-                _seeing_prints(self._warn),
-                reads or contextlib.nullcontext(),
-            ):
-                output = self._run(*own)
-                form = self.joins.form(output, kind, size)
+        compared, sees = self.compared, kind in self.compared.reads
+        chooses = sees and self.joins.ways(kind) and compared.reads[kind] < 3
+        reads, form = _Reads(size) if chooses else None, None
+        put_back = _start_of(self.model, compared.moves_library, compared.moves_parameters) if sees else None
+        # in one process the other rows may save it: the largest of a selection, which is empty here
+        with (
+            contextlib.suppress(*[Exception] * sees),
+            _own_random_numbers(rows, _RandomRows) as drew,
+            _seeing_prints(self._warn),
+            reads or contextlib.nullcontext(),
+        ):
+            output = self._run(*own)
+            form = self.joins.form(output, kind, size) if sees else None
+        if put_back is not None:
             of_one_form, alike = _are_on_all_ranks(form, str(reads.chosen) if reads else "")
             if not of_one_form or not alike:
                 put_back()
@@ -233,12 +252,13 @@ class _Split:
                     return None
                 if not self._check(parts, kind, is_new=True):
                     return None
-                self.compared.reads[kind] += 1
+                compared.reads[kind] += 1
                 with _own_random_numbers(rows, _RandomRows) as drew:
                     output = self._run(*own)
         if not self.joins.know(output, kind):  # a head that the model uses from now on
             self.rechecks[kind] = self.rechecks.get(kind, 0) + 1
-            put_back()
+            if put_back is not None:
+                put_back()
             if self.rechecks[kind] > self.most_rechecks:
                 self._divide_no_more(kind, "the structure of its outputs keeps changing")
             else:
@@ -254,26 +274,17 @@ class _Split:
         output = self._run(args, kwargs)
         if self.calls < 3:  # each rank's rounding is its own, which counts where the loss is near 0
             self.losses.note(output)
-        self.watch(output, whole=True)
+        self.averaging.watch(output, whole=True)
         self.hooks = torch.utils.hooks.RemovableHandle.next_id  # those of ours are known
         return output
 
-    def _compute_first(self, args: Any, kwargs: Any, before: dict[Any, Any]) -> Any:
-        """Compute the first call whole, and find whether it takes items of an iterator in sight."""
-        output = self._compute_whole(args, kwargs)
-        self.takes = next((of for of in from_all_ranks(_changed_for_good(self.model, before)) if of), [""])[0]
-        return output
-
-    def _run(self, args: Any, kwargs: Any) -> Any:
+    def _run(self, args: Any, kwargs: Any, *, notes: bool = True) -> Any:
         model = next(of for of in _splits if _splits[of] is self)
         with _as_it_was(model):
             output = (self.function or model)(*args, **kwargs)
-        self.settings.note(model)
+        if notes:
+            self.settings[self.mode].note(model)
         return output
-
-    def watch(self, output: Any, *, whole: bool = False) -> None:
-        """Average the gradients after each backward() that comes through an output."""
-        self.averaging.watch(output, whole=whole)
 
     def notice_step(self) -> None:
         """Say that an optimizer has taken steps while nobody called the model."""
@@ -285,31 +296,33 @@ class _Split:
             )
 
     def _check(
-        self, parts: _Parts, kind: Any, *, is_new: bool, few: bool = False, gradients: bool = True
+        self, parts: _Parts, kind: Any, *, is_new: bool, few: bool = False, asks: bool = False
     ) -> bool:
         """Compare a call, or a ``few`` of its rows, with the same computed whole; return whether to divide it.
 
         If they differ, every rank computes whole batches for this kind of call from now on. What is new was not divided
-        before. Where Python sees values and ranks went different ways, up to 16 batches are exceptions.
+        before; ``asks`` alone how outputs join, not for gradients. Where Python sees values and ranks went different
+        ways, up to 16 batches are exceptions.
         """
         start, is_first = time.process_time(), kind not in self.kinds
         self.kinds.add(kind)
-        self._see_same_batches(parts)
-        compared = parts.some(_FEW_ROWS * _run.world_size, extreme=not gradients) if few else parts
+        self._see_same_batches(parts, kind)
+        if kind in self.whole:
+            return False
+        compared = parts.some(_FEW_ROWS * _run.world_size, extreme=asks) if few else parts
         known, draws = self.joins.of(kind) if kind in self.joins.uneven else None, self.compared.draws.copy()
-        problem, difference, in_gradients = self.compared.compare(compared, kind, gradients=gradients)
+        with torch.inference_mode(mode=False), torch.set_grad_enabled(kind[2][1]):
+            problem, difference, in_gradients = self.compared.compare(compared, kind, gradients=not asks)
         if compared is not parts:
             self.compared.expected = None
         times = time.process_time() - start, time.monotonic() - self.began
         joins, drawn = self.joins.of(kind) if kind in self.joins.uneven else None, kind in self.compared.draws
-        of_rank_0 = from_main_process(lambda: (problem, joins, drawn, difference, in_gradients, times))
-        problem, joins, drawn, difference, in_gradients, times = of_rank_0
+        pace = self.compared.pace.get(kind, 0.0)
+        of_rank_0 = from_main_process(lambda: (problem, joins, drawn, difference, in_gradients, times, pace))
+        problem, joins, drawn, difference, in_gradients, times, self.compared.pace[kind] = of_rank_0
         _check_times.take(*times)
-        exceptions, ways = (
-            self.rechecks.get(kind, 0),
-            {way for leaf in (known or [{}])[0].values() for way in leaf},
-        )
-        left = {way for leaf in (joins or [{}])[0].values() for way in leaf}
+        exceptions = self.rechecks.get(kind, 0)
+        ways, left = ({way for leaf in (of or [{}])[0].values() for way in leaf} for of in (known, joins))
         if problem is None and self.compared.parted and exceptions and ways - left:
             problem = _OTHER_BRANCH  # right by chance, perhaps
         if problem is not None and self.compared.parted and not is_first and exceptions < self.most_rechecks:
@@ -330,9 +343,7 @@ class _Split:
         else:
             self.whole[kind] = problem
             size = "" if difference == float("inf") else f" (by {difference:.0e} of the largest value)"
-            _checks.failed(
-                f"{problem}{size}. From here on every rank computes whole batches, which saves no time"
-            )
+            _checks.failed(f"{problem}{size}. {_FROM_HERE_ON}")
         return False
 
     def check_last(self) -> None:
@@ -342,15 +353,14 @@ class _Split:
         if model is None or last is None or last[1] in self.whole or not _checks.is_on:
             return
         parts, kind = last
+        self.mode = kind[2]
         training = {part: part.training for part in self.model.modules()}
-        for part in training if not kind[2] else ():
+        for part in training if not self.mode[0] else ():
             part.training = False
-        self.function = (
-            functools.partial(getattr(type(model).__bases__[0], kind[0]), model) if kind[0] else None
-        )
+        of = type(model).__bases__[0]
+        self.function = functools.partial(getattr(of, kind[0]), model) if kind[0] else None
         try:
-            with torch.enable_grad():
-                self._check(parts, kind, is_new=False)
+            self._check(parts, kind, is_new=False)
         finally:
             self.function = self.compared.expected = None  # nothing is computed in parts after it
             for part, was in training.items():
@@ -360,6 +370,7 @@ class _Split:
         """Let every rank compute whole batches for a kind of call, and say why."""
         self.whole[kind] = why
         where = " where a rank would have one row" if one_row else ", which saves no time"
+        where = where if kind[2][1] else f" without gradients{where}"
         self._warn(f"every rank computes whole batches{where}: {why}")
 
     def _warn(self, text: str) -> None:
@@ -371,4 +382,5 @@ class _Split:
 
 _said_of_models = set[str]()
 _FEW_ROWS = 4  # of each rank, where not all rows of a batch are compared
+_FROM_HERE_ON = "From here on every rank computes whole batches, which saves no time"
 _OTHER_BRANCH = "data-dependent control flow: one rank's rows took another branch than the rest"

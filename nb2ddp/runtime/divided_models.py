@@ -1,5 +1,6 @@
 """Begin to divide the calls of a loop's models over the ranks."""
 
+import functools
 import weakref
 from typing import Any
 
@@ -12,7 +13,13 @@ from nb2ddp.runtime.other_replicas import _compare_later
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
-from nb2ddp.runtime.split_classes import _divide_what_is_compiled, _split_class, _splits
+from nb2ddp.runtime.split_classes import (
+    _calls,
+    _divide_what_is_compiled,
+    _is_to_divide,
+    _split_class,
+    _splits,
+)
 from nb2ddp.runtime.spot_checks import _checks
 
 
@@ -23,7 +30,8 @@ def parallelize(model: torch.nn.Module) -> torch.nn.Module:
     ``model.method(batch)`` compute this rank's rows alone and return the outputs of all rows: losses, metrics and
     decisions are computed from whole batches, alike on every rank. Outputs that are one number (a loss that the model
     computes) are combined with the weights that comparisons show to be right. backward() averages the gradients over
-    the ranks. Without gradients every rank computes whole batches.
+    the ranks. Calls without gradients are divided too where that is worth its exchange, and so are those of models
+    that the loop calls beside this one, a teacher say.
 
     The first call of a kind, and a few later ones, are computed whole as well, as one process does, and compared.
     Where they differ, or rows cannot be told, every rank computes whole batches: right, but no faster; a warning says
@@ -34,7 +42,7 @@ def parallelize(model: torch.nn.Module) -> torch.nn.Module:
     if _run.world_size == 1 or not isinstance(inner, torch.nn.Module) or inner in _splits:
         return model
     _start_dividing()
-    _divide(inner)
+    _compare_later(_divide(inner))
     return model
 
 
@@ -42,13 +50,50 @@ def _start_dividing() -> None:
     """Prepare the process group and what libraries do, and let all ranks draw rank 0's random numbers."""
     init_process_group()
     _patch_for_loops()
-    _divide_what_is_compiled(_divide)
+    _divide_what_is_compiled(parallelize)
+    _see_calls()
     _set_random_state(from_main_process(_random_state))
 
 
-def _divide(model: Any) -> None:
+def _divide(model: Any) -> Any:
     kind: Any = type(model)
     model.__class__ = _split_class(kind)
     _splits[model] = split = _Split(model)
-    _compare_later(model)
     _checks.waiting.append(weakref.WeakMethod(split.check_last))
+    return model
+
+
+@functools.cache
+def _see_calls() -> None:
+    """See the calls of modules that are not divided: one may be a model that trains, or one that is used beside it.
+
+    What a model calls inside of its own call is left alone.
+    """
+    plain: Any = torch.nn.Module.__call__
+
+    @functools.wraps(plain)
+    def call(model: Any, *args: Any, **kwargs: Any) -> Any:
+        trains = torch.is_grad_enabled()
+        if _calls.are_inside or (trains and not _calls.search) or not _is_to_divide():
+            return plain(model, *args, **kwargs)
+        if _calls.search(model) if trains and _calls.search else _is_used_beside(model):
+            return (parallelize if trains else _divide)(model)(*args, **kwargs)
+        _calls.are_inside = not trains
+        try:
+            return plain(model, *args, **kwargs)
+        finally:
+            _calls.are_inside = False
+
+    torch.nn.Module.__call__ = call
+
+
+def _is_used_beside(model: torch.nn.Module) -> bool:
+    """Return whether this is the third call without gradients of a model beside divided ones, and no part of them."""
+    calls = _counts[model] = _counts.get(model, 0) + bool(_splits)
+    if calls != 3 or next(model.parameters(), None) is None:
+        return False
+    parts = {part for of, split in list(_splits.items()) if split.calls for part in of.modules()}
+    return model not in parts and not any(part in _splits for part in model.modules())
+
+
+_counts: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()

@@ -140,7 +140,9 @@ def _own_random_numbers(
 
     drew = False
     try:
-        with (kind or _DropoutRows)(*rows, draws, gradients=True) if rows else contextlib.nullcontext():
+        grad = torch.is_grad_enabled()
+        how = {"gradients": grad, "everywhere": not grad}
+        with (kind or _DropoutRows)(*rows, draws, **how) if rows else contextlib.nullcontext():
             yield lambda: drew
     finally:
         drawn = [a is not None and not torch.equal(a, b) for a, b in zip(started, _generators(), strict=True)]

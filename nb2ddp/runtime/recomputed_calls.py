@@ -4,6 +4,7 @@ import contextlib
 import copy
 import functools
 import math
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -35,15 +36,14 @@ class _Trial:
         self.changes: dict[str, list[Any]] = {}
         self.reads = _Reads(rows)
         self.drawn = self.from_given = False  # random numbers; from a generator that the notebook gives
-        # from Python's or NumPy's generator: nobody knows for which rows; and whether a state was set, for any
-        self.draws_in_python = self.sets_state = False
-        self.in_16_bits = False
+        self.sets_state, self.in_python = False, ""  # a generator's; those of Python's and NumPy's after it
+        self.in_16_bits, self.seconds = False, math.inf
 
 
 class _Trials:
     """Calls that all start from the same state of the model and the same random numbers, which are put back.
 
-    They have a graph, as the notebook's own call has. Within ``compiled`` models no mode of PyTorch's is used.
+    They have a graph where the notebook's own call has. Within ``compiled`` models no mode of PyTorch's is used.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class _Trials:
     ) -> None:
         self.model, self.compiled = model, compiled
         self.kept: list[str] = []  # what backward() leaves differently for a part of a batch
-        self.effects = _without_effects(model, quiet=quiet, parameters=True, graph=True)
+        self.effects = _without_effects(model, quiet=quiet, parameters=True, graph=torch.is_grad_enabled())
 
     def __enter__(self) -> "_Trials":
         self.state = self.effects.__enter__()
@@ -97,12 +97,15 @@ class _Trials:
                 modes.enter_context(_comparing())
                 modes.enter_context(rows)
                 modes.enter_context(trial.reads)
+                began = time.monotonic()
                 trial.output = compute()
+                torch.cuda.synchronize() if torch.cuda.is_initialized() else None
+                trial.seconds = time.monotonic() - began
         except (Exception, _Effect) as error:
             trial.error = error
         look()
         trial.from_given = rows.from_given
-        trial.draws_in_python = repr(_random_state()[:2]) != self.in_python
+        trial.in_python = repr(_random_state()[:2])
         trial.changes = self.take_changes()
         trial.in_16_bits = _computes_in_16_bits(self.model, trial.output)
         return trial
@@ -203,6 +206,7 @@ class _Comparison:
         self.model, self.run = model, run
         self.joins = _Joins()
         self.draws = set[Any]()  # kinds of calls with random numbers that can be those of the whole batch
+        self.pace: dict[Any, float] = {}  # by kind of call: the least seconds for a row
         # kinds of calls in which Python sees values of the rows: how often ranks saw others, and it was right
         self.reads: dict[Any, int] = {}
         # the outputs of the call that was compared last, and what rounding may make of them
@@ -217,18 +221,17 @@ class _Comparison:
         """Return what differs between a whole batch and its parts, if anything does, by how much, and in gradients."""
         problem: str | None = None
         difference = math.inf
+        grad, compiled = torch.is_grad_enabled(), bool(self.compiled) or _is_compiled(self.model)
         # a library's modules may draw random numbers where they train, in ways that cannot be told
-        for quiet in (_none, _is_of_library) if self.model.training else (_none,):
-            with _Trials(
-                self.model, quiet=quiet, compiled=bool(self.compiled) or _is_compiled(self.model)
-            ) as trials:
+        for quiet in (_none, _is_of_library) if self.model.training and grad else (_none,):
+            with _Trials(self.model, quiet=quiet, compiled=compiled) as trials:
                 problem, difference, whole = self._compare_outputs(trials, parts, kind)
                 if problem is None and (whole.drawn or whole.from_given) and quiet is _none:
                     self.draws.add(kind)
                 elif whole.drawn:
                     self.draws.discard(kind)
                 apart = None
-                if problem is None and gradients and _checks.is_on:
+                if problem is None and gradients and grad and _checks.is_on:
                     problem, apart = self._compare_gradients(trials, parts, kind, whole.in_16_bits)
                     difference = difference if problem is None else apart or math.inf
             if problem is None:
@@ -257,6 +260,8 @@ class _Comparison:
         self.moves_library |= any(changes for changes, _ in moves)
         self.moves_parameters |= any(of for _, of in moves)
         part = trials.call(self._call(parts, *own), parts, *own)
+        seconds = min(whole.seconds, part.seconds * _run.world_size)  # the first one may have taken longer
+        self.pace[kind] = min(seconds / parts.rows, self.pace.get(kind, math.inf))
         form = None if part.error is not None else self.joins.form(part.output, kind, parts.sizes[_run.rank])
         part.output = _without_graph(part.output)
         kept = _left_differently(self.model, whole, part)
@@ -270,7 +275,10 @@ class _Comparison:
             inside = "".join(traceback.format_tb(part.error.__traceback__))
             self.compiled = None if "torch/_dynamo" in inside else False
         raised = "" if part.error is None else f"{type(part.error).__name__}: {part.error}"
-        reads = part.reads.found or parts.has_lists
+        lists = [
+            leaf for leaf, own in zip(parts.leaves, parts.divided, strict=True) if own and type(leaf) is list
+        ]
+        reads = part.reads.found or bool(lists)  # whose values Python sees
         of_ranks = from_all_ranks((raised, kept, trials.printed, reads, form, part.reads.decisive))
         if any(of_rank[3] for of_rank in of_ranks):
             self.reads.setdefault(kind, 0)
@@ -279,22 +287,20 @@ class _Comparison:
         if (error := whole.error) is not None:
             why = error if isinstance(error, _Effect) else f"it raises {type(error).__name__}"
             return str(why), math.inf, whole
-        if whole.draws_in_python:
+        if trials.in_python != whole.in_python:
             return "forward() draws from Python's or NumPy's random numbers", math.inf, whole
         if whole.sets_state:
             return _SETS_STATE, math.inf, whole
         if errors := [of_rank[0] for of_rank in of_ranks if of_rank[0]]:
             return f"a part of a batch cannot be computed alone ({errors[0]})", math.inf, whole
-        if any(decisive := [of_rank[5] for of_rank in of_ranks]) and from_main_process(
-            lambda: _is_no_mean(whole.reads.decisive, decisive)
-        ):
+        decisive = [of_rank[5] for of_rank in of_ranks]
+        if any(decisive) and from_main_process(lambda: _is_no_mean(whole.reads.decisive, decisive)):
             self.parted = False
             return f"forward() decides by {_NO_MEAN}", math.inf, whole
         if why := _unjoinable(whole.output) or begins * "it returns a tensor that gradients may be asked for":
             return why, math.inf, whole
-        problem, difference = self.joins.compare(
-            whole.output, part.output, parts, kind, _tolerance_of(whole.in_16_bits, 0.0)
-        )
+        tolerance = _tolerance_of(whole.in_16_bits, 0.0)
+        problem, difference = self.joins.compare(whole.output, part.output, parts, kind, tolerance)
         problem, difference = from_main_process(lambda: (problem, difference))
         if problem is not None and difference < math.inf:  # as far as one process is from itself?
             again = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
@@ -309,15 +315,13 @@ class _Comparison:
             return f"it keeps in `{names[0]}` {_KEEPS}", math.inf, whole
         return problem, difference, whole
 
-    def _compare_gradients(
-        self, trials: _Trials, parts: _Parts, kind: Any, in_16_bits: bool
-    ) -> tuple[str | None, float | None]:
+    def _compare_gradients(self, trials: _Trials, parts: _Parts, kind: Any, in_16_bits: bool) -> Any:
         """Compare gradients: of a few rows, and of the whole batch where these differ."""
         trained, apart = _trained_by_name(self.model), None
         for some in dict.fromkeys((parts.some(4 * _run.world_size), parts)):
             if not some.known or not self.joins.agree(some, kind):
                 continue
-            join = functools.partial(self._joined, kind)
+            join = functools.partial(self.joins.join, kind=kind)
             apart = _gradients_apart(trials, self._call, join, some, trained)
             if trials.kept:
                 return f"backward() keeps in `{trials.kept[0]}` what it computes from a batch's rows", None
@@ -329,17 +333,12 @@ class _Comparison:
             return None, None
         return f"the gradient of `{apart[1]}` is another one than that of the whole batch", apart[0]
 
-    def _joined(self, kind: Any, output: Any, parts: _Parts) -> Any:
-        return self.joins.join(output, parts, kind)
-
     def _call(self, parts: _Parts, start: int, end: int) -> Callable[[], Any]:
         def compute() -> Any:
             given = pytree.tree_map(_cut_off, parts.of(start, end))
-            before = pytree.tree_leaves(given)
+            before = _versions(given)
             output = self.run(*given)
-            now = pytree.tree_leaves(given)
-            self.writes |= [*map(id, now)] != [*map(id, before)]
-            self.writes |= any(getattr(x, "_version", 0) for x in now)
+            self.writes |= _versions(given) != before
             return output
 
         return compute
@@ -349,6 +348,10 @@ _IT_PRINTS = "the model prints during forward(), and its prints are of whole bat
 _KEEPS = "what it computes from the rows of a batch; without that, or in evaluation, the ranks would share the work"
 _SETS_STATE = "forward() sets the state of random generators, by a seed or fork_rng() say"
 _NO_MEAN = "a number, a sum or a norm say, that is another one for some of the rows"
+
+
+def _versions(arguments: Any) -> list[tuple[int, int]]:
+    return [(id(leaf), getattr(leaf, "_version", 0)) for leaf in pytree.tree_leaves(arguments)]
 
 
 def _none(_: torch.nn.Module) -> bool:
@@ -374,7 +377,7 @@ def _furthest(one: Any, other: Any) -> float:
     return max((_difference(a, b) for a, b in pairs if isinstance(a, torch.Tensor)), default=0.0)
 
 
-def _start_of(model: torch.nn.Module, *, of_library: bool, parameters: bool) -> Callable[[], None]:
+def _start_of(model: torch.nn.Module, of_library: bool, parameters: bool) -> Callable[[], None]:
     """Return what puts back the state of a model and of the generators, for a call to be computed once more.
 
     In every call: ``of_library`` modules only where needed, for in a deep model they are hundreds, and ``parameters``.

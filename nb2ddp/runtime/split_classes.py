@@ -3,6 +3,10 @@
 import contextlib
 import copyreg
 import functools
+import linecache
+import re
+import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,8 +14,11 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.run_state import _run, _warn
+from nb2ddp.runtime.script_location import _script_frames
 
 _splits = _run.divided
+# of modules: whether they are inside of a call that may be divided, and what finds those that train
+_calls = types.SimpleNamespace(are_inside=False, search=None)
 
 
 @functools.cache
@@ -66,28 +73,54 @@ def _divided_method(name: str, function: Callable[..., Any]) -> Callable[..., An
 
 
 def _is_to_divide() -> bool:
-    """Return whether a call trains the model where all ranks are, outside of a backward() and of torch.func.
+    """Return whether all ranks come to a call, outside of a backward(), of a tracer and of torch.func.
 
-    `torch.func.grad` and `vmap` cannot be divided: each rank computes all rows there.
+    `torch.func.grad` and `vmap` cannot be divided: each rank computes all rows there. What does not train may stand
+    below `if ddp.is_main_process`, or in another thread: such a call is this rank's own.
     """
     functorch: Any = torch._C._functorch
     return (
         _run.meets
-        and torch.is_grad_enabled()
         and torch._C._current_graph_task_id() == -1
+        and not torch.jit.is_tracing()
         and functorch.peek_interpreter_stack() is None
+        and (torch.is_grad_enabled() or not _may_be_alone())
     )
+
+
+def _may_be_alone() -> bool:
+    places = [(frame.f_code.co_filename, frame.f_lineno) for frame in _script_frames()]
+    return threading.current_thread() is not threading.main_thread() or any(
+        _asks_for_rank(*of) for of in places
+    )
+
+
+@functools.cache
+def _asks_for_rank(path: str, line: int) -> bool:
+    """Return whether a line of the script stands below a test of the rank, or after one that others do not pass."""
+    depth = sys.maxsize
+    for text in filter(str.strip, reversed(linecache.getlines(path)[:line])):
+        left = len(text) - len(text.lstrip())
+        if left <= depth and _RANK.match(text) and (left < depth or "not " in text or "!=" in text):
+            return True
+        depth = min(depth, left)
+    return False
+
+
+_RANK = re.compile(r"\s*(if|elif)\b.*\b(is_main\w*|is_local_main\w*|\w*rank)\b")
 
 
 @contextlib.contextmanager
 def _as_it_was(model: Any) -> Iterator[None]:
     """Give a model its own class within this: what it calls of itself is not divided once more, or traced by dynamo."""
-    kind = type(model)
+    kind, before = type(model), _calls.are_inside
     if model in _splits:
         object.__setattr__(model, "__class__", kind.__bases__[0])
+    _calls.are_inside = True
     try:
         yield
     finally:
+        _calls.are_inside = before
         object.__setattr__(model, "__class__", kind)
 
 

@@ -2,15 +2,15 @@
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from nb2ddp.runtime.divided_models import _start_dividing, parallelize
+from nb2ddp.runtime.divided_models import _see_calls, _start_dividing
 from nb2ddp.runtime.run_state import _run, _warn
-from nb2ddp.runtime.split_classes import _is_to_divide, _splits
+from nb2ddp.runtime.split_classes import _calls, _splits
 
 
 def parallelize_trained() -> None:
@@ -49,14 +49,13 @@ def _look_at_optimizers() -> None:
 class _Search:
     """Parameters that optimizers were given, and that no divided model holds yet: what is called with them is a model.
 
-    `Module.__call__` looks for them as long as there are some.
+    Calls of modules are looked at as long as there are some.
     """
 
     def __init__(self) -> None:
         self.is_open = False
         self.waiting: dict[int, weakref.ref[Any]] = {}  # by id
         self.has_optimizers = False
-        self.plain: Callable[..., Any] = torch.nn.Module.__call__
 
     def begin(self, parameters: Iterable[Any]) -> None:
         """Look for the model of parameters."""
@@ -81,20 +80,8 @@ class _Search:
 
     def look(self) -> None:
         """Let calls of modules look for what waits."""
-        plain = self.plain
-
-        @functools.wraps(plain)
-        def call(model: Any, *args: Any, **kwargs: Any) -> Any:
-            if not _is_to_divide() or model in _splits or not _search.finds(model):
-                return plain(model, *args, **kwargs)
-            _search.rest()  # classes keep the method that they find
-            parallelize(model)
-            _search._leave_out_divided()
-            if _search.waiting:
-                _search.look()
-            return model(*args, **kwargs)
-
-        torch.nn.Module.__call__ = call
+        _see_calls()
+        _calls.search = self.finds
 
     def close(self) -> None:
         """Look for no more models."""
@@ -103,14 +90,14 @@ class _Search:
         self.rest()
 
     def rest(self) -> None:
-        """Leave calls of modules as they were."""
-        torch.nn.Module.__call__ = self.plain
+        """Look at no calls of modules."""
+        _calls.search = None
 
     def finds(self, model: torch.nn.Module) -> bool:
         """Return whether a model holds parameters that wait; without optimizers, any that train."""
         self._leave_out_divided()
         if not self.has_optimizers:
-            return any(p.requires_grad for p in model.parameters())
+            return not _splits and any(p.requires_grad for p in model.parameters())
         return any(id(p) in self.waiting and self.waiting[id(p)]() is p for p in model.parameters())
 
     def _leave_out_divided(self) -> None:

@@ -37,9 +37,8 @@ class _Reads(TorchFunctionMode):
         self.rows, self.found = rows, False
         self.chosen: list[float] = []
         self.decisive: list[float] = []
-        self.compared: dict[
-            int, tuple[Any, Any]
-        ] = {}  # by id: what came of comparing two numbers, and the first
+        # by id: what came of comparing two numbers, and the first
+        self.compared: dict[int, tuple[Any, Any]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

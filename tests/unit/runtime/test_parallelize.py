@@ -133,9 +133,9 @@ def test_a_count_that_each_call_changes_is_no_reason_to_compare(run: Run) -> Non
                 return super().forward(x)
         torch.manual_seed(0)
         net = ddp.parallelize(Net(3, 1))
-        split, settings = ddp._splits[net], []
-        changed = split.settings.changed
-        split.settings.changed = lambda *args, **_: settings.append(changed(*args)) or settings[-1]
+        settings, of_mode = [], ddp._splits[net].settings[True, True]
+        changed = of_mode.changed
+        of_mode.changed = lambda *args, **_: settings.append(changed(*args)) or settings[-1]
         for _ in range(200):
             net(torch.randn(4, 3)).sum().backward()
         note(changed=sum(settings), calls=net.calls, seen=len(settings))
@@ -144,6 +144,25 @@ def test_a_count_that_each_call_changes_is_no_reason_to_compare(run: Run) -> Non
     assert ended.codes == [0, 0], ended.text
     # once for the name of the loop's own counter
     assert ended.notes[0] == {"changed": 1, "calls": 200, "seen": 200}
+
+
+def test_short_calls_without_gradients_are_compared_once_and_stay_each_ranks_own(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        torch.manual_seed(0)
+        ddp._Split.worth, met = 60.0, []
+        net = ddp.parallelize(torch.nn.Linear(3, 1))
+        net(torch.randn(4, 3)).sum().backward()
+        with torch.no_grad():
+            for _ in range(40):
+                net(torch.randn(4, 3))
+                met.append(ddp._run.meetings)
+        note(met=len(set(met)), calls=ddp._splits[net].calls)
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes[0] == {"met": 1, "calls": 2}
 
 
 def test_what_is_new_in_each_call_and_never_divided_is_compared_no_more(run: Run) -> None:
