@@ -21,27 +21,29 @@ _MOST_OF_ROW = 4096  # of a row of floats that are all looked at; but their sum 
 
 
 class _Parts:
-    """How the arguments of a call are divided: the leaves with a row for each sample, and the rows of each rank."""
+    """How the arguments of a call are divided: the leaves with a row for each sample, and the rows of each rank.
 
-    def __init__(self, args: Any, kwargs: Any) -> None:
+    ``layout`` says where the rows lie: in dimension 0; also in dimension 1 of what has as many there (an RNN's hidden
+    states); or in dimension 1 of all (its sequences).
+    """
+
+    def __init__(self, args: Any, kwargs: Any, layout: int = 0) -> None:
         self.leaves, self.spec = pytree.tree_flatten((args, kwargs), is_leaf=_is_list_of_values)
         beside = {len(leaf) for leaf in self.leaves if isinstance(leaf, list)}
         is_rows = functools.partial(_is_list_of_rows, beside=beside)
         self.leaves, self.spec = pytree.tree_flatten((args, kwargs), is_leaf=is_rows)
-        tensors = [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor) and leaf.ndim]
-        tensors += [
-            leaf for leaf in self.leaves if isinstance(leaf, list) and isinstance(leaf[0], torch.Tensor)
-        ]
-        self.rows = len(tensors[0]) if tensors else 0
-        self.divided = [
-            self.rows > 0
-            and ((isinstance(leaf, torch.Tensor) and leaf.ndim > 0) or isinstance(leaf, list))
-            and len(leaf) == self.rows
-            for leaf in self.leaves
-        ]
+        layouts = [_layout(self.leaves, number) for number in range(3)]
+        self.layouts = [*dict.fromkeys(of for of in layouts if of[0] or of is layouts[0])]
+        self.layout = min(layout, len(self.layouts) - 1)
+        self.rows, self.dims = self.layouts[self.layout]
+        self.divided = [dim is not None for dim in self.dims]
         bounds = [self.rows * rank // _run.world_size for rank in range(_run.world_size + 1)]
         self.ranges = list(itertools.pairwise(bounds))
         self.sizes = [end - start for start, end in self.ranges]
+        self.mean_over_rows = [size / max(self.rows, 1) for size in self.sizes]  # each rank's weight in it
+        self.has_one_row = (
+            min(self.sizes) == 1
+        )  # some rank's part, whose outputs `squeeze()` gives another form
         self._shares: dict[Any, list[float] | None] = {}  # by way to combine a number
         self._uneven = set[Any]()
         # by argument of integers, its least and largest value
@@ -60,27 +62,7 @@ class _Parts:
             return "its arguments hold no tensor with a batch dimension"
         return "" if min(self.sizes) > 0 else "it holds fewer rows than there are ranks"
 
-    @property
-    def known(self) -> bool:
-        """Return whether the arguments can be divided."""
-        return not self.obstacle
-
-    @property
-    def mean_over_rows(self) -> list[float]:
-        """Return each rank's weight in a mean over rows: its share of the batch's rows."""
-        return [size / self.rows for size in self.sizes]
-
-    @property
-    def has_one_row(self) -> bool:
-        """Whether the part of some rank has one row, whose outputs ``squeeze()`` gives another form."""
-        return min(self.sizes) == 1
-
-    @property
-    def has_lists(self) -> bool:
-        """Whether a list is divided, whose values Python sees."""
-        return any(
-            own and isinstance(leaf, list) for leaf, own in zip(self.leaves, self.divided, strict=True)
-        )
+    known = property(lambda self: not self.obstacle)
 
     def shape(self, *, words: bool) -> tuple[Any, ...]:
         """Return what calls of one kind have in common; with ``words`` also texts and flags: a task's name, say."""
@@ -89,7 +71,7 @@ class _Parts:
             (x.ndim, x.dtype) if isinstance(x, torch.Tensor) else x if isinstance(x, kept) else type(x)
             for x in self.leaves
         )
-        return (kinds, tuple(self.divided), str(self.spec))
+        return (kinds, self.dims, str(self.spec))
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -115,28 +97,31 @@ class _Parts:
             return self
         places: list[int] = []
         for number in self.extremes if extreme else ():
-            leaf = self.leaves[number]
+            leaf = _rows_first(self.leaves[number], self.dims[number])
             places += [int(x) // leaf[0].numel() for x in (leaf.argmin(), leaf.argmax())]
         places = list(dict.fromkeys([*places, *range(rows)]))[:rows]
 
-        def taken(leaf: Any) -> Any:
-            return [leaf[place] for place in places] if isinstance(leaf, list) else leaf[places]
+        def taken(leaf: Any, dim: int | None) -> Any:
+            if isinstance(leaf, list) and dim is not None:
+                return [leaf[place] for place in places]
+            return leaf if dim is None else _rows_first(_rows_first(leaf, dim)[places], dim)
 
-        pairs = zip(self.leaves, self.divided, strict=True)
-        args, kwargs = pytree.tree_unflatten([taken(leaf) if own else leaf for leaf, own in pairs], self.spec)
-        first = _Parts(args, kwargs)
-        return first if first.known and first.divided == self.divided else self
+        args, kwargs = pytree.tree_unflatten([*map(taken, self.leaves, self.dims)], self.spec)
+        first = _Parts(args, kwargs, self.layout)
+        return first if first.known and first.dims == self.dims else self
 
     def of(self, start: int, end: int, *, differentiable: bool = False) -> tuple[Any, Any]:
         """Return the arguments for some rows; ``differentiable`` ones are this rank's."""
 
-        def part(leaf: Any) -> Any:
+        def part(leaf: Any, dim: int | None) -> Any:
+            if dim is None or (not differentiable and (start, end) == (0, self.rows)):
+                return leaf
+            rows = _rows_first(leaf, dim)
             if differentiable and isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-                return _TakeRows.apply(leaf, self.sizes, _run.rank)
-            return leaf if (start, end) == (0, self.rows) else leaf[start:end]
+                return _rows_first(_TakeRows.apply(rows, self.sizes, _run.rank), dim)
+            return _rows_first(rows[start:end], dim)
 
-        taken = [part(leaf) if own else leaf for leaf, own in zip(self.leaves, self.divided, strict=True)]
-        args, kwargs = pytree.tree_unflatten(taken, self.spec)
+        args, kwargs = pytree.tree_unflatten([*map(part, self.leaves, self.dims)], self.spec)
         return args, kwargs
 
     @property
@@ -161,9 +146,10 @@ class _Parts:
         for number, (leaf, own) in enumerate(zip(self.leaves, self.divided, strict=True)):
             if not own or not isinstance(leaf, torch.Tensor) or not _is_plain(leaf):
                 continue
+            leaf = _rows_first(leaf.detach(), self.dims[number])
             if not leaf.is_floating_point() and leaf.dtype is not torch.bool:
                 extremes[number] = [leaf.min().double(), leaf.max().double()]
-            for names, counted in self._counted(leaf.detach()):  # (names, rows, ...)
+            for names, counted in self._counted(leaf):  # (names, rows, ...)
                 kind = torch.float32 if counted.is_floating_point() else torch.int32
                 counts.append(counted.unsqueeze(-1).flatten(2).sum(2, dtype=kind).float())
                 ways += [(number, name, False) for name in names]
@@ -208,6 +194,28 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     is_dense = tensor.layout is torch.strided and not tensor.is_nested and tensor.numel() > 0
     has_8_bits = tensor.is_floating_point() and tensor.element_size() == 1
     return is_dense and not has_8_bits and not tensor.is_complex()
+
+
+def _layout(leaves: list[Any], number: int) -> tuple[int, tuple[int | None, ...]]:
+    """Return how many rows arguments have, and of each in which dimension they lie; None where it has none."""
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim]
+    lists = [leaf for leaf in leaves if isinstance(leaf, list) and isinstance(leaf[0], torch.Tensor)]
+    rows, order = next(map(len, tensors + lists), 0), ((0,), (0, 1), (1, 0))[number]
+    if number == 2:  # numbers of words, or vectors
+        rows = next((of.shape[1] for of in tensors if of.ndim == 2 + of.is_floating_point()), 0)
+
+    def dim(leaf: Any) -> int | None:
+        shape = (
+            [*leaf.shape] if isinstance(leaf, torch.Tensor) else [len(leaf)] if isinstance(leaf, list) else []
+        )
+        return next((of for of in order if shape[of : of + 1] == [rows] and rows), None)
+
+    return rows, tuple(map(dim, leaves))
+
+
+def _rows_first(value: Any, dim: int | None) -> Any:
+    """Exchange the dimension of a tensor's rows with its first one; once more, and they are where they were."""
+    return value.transpose(0, dim).contiguous() if dim else value
 
 
 def _is_list_of_values(value: Any) -> bool:

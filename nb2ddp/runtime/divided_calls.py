@@ -61,6 +61,8 @@ class _Split:
         self.joins = self.compared.joins
         self.rechecks: dict[Any, int] = {}  # by kind of call: outputs of another form, or by another path
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
+        self.other_places = set[Any]()  # of them, those for which rows in another dimension are tried next
+        self.why = ""  # what was wrong with the first layout of rows that was tried
         self.takes = ""  # what a call changes for good: of an iterator, it takes items
         self.losses = _Losses()
         self.last: tuple[Any, ...] | None = None  # the latest divided call with gradients
@@ -94,9 +96,14 @@ class _Split:
     def forward(self, args: Any, kwargs: Any, name: str = "") -> Any:
         """Return the outputs of a call: of all rows, of which this rank has computed its part."""
         _divide_no_parts(self)
-        parts, self.mode = _Parts(args, kwargs), (self.model.training, torch.is_grad_enabled())
-        shape = parts.shape(words=len(self.kinds) < self.most_rechecks)
-        kind, of_more = ((name, shape, self.mode, one_row) for one_row in (parts.has_one_row, False))
+        self.mode, self.why = (self.model.training, torch.is_grad_enabled()), ""
+        for layout in range(3):
+            parts = _Parts(args, kwargs, layout)
+            shape = parts.shape(words=len(self.kinds) < self.most_rechecks)
+            kind, of_more = ((name, shape, self.mode, one_row) for one_row in (parts.has_one_row, False))
+            if not {kind, of_more} & self.other_places:
+                break
+            self.why = self.why or self.whole.get(kind) or self.whole[of_more]
         if self._costs_no_time(parts, kind):
             return self._run(args, kwargs, notes=False)
         if _is_looked_at(self.calls):
@@ -338,8 +345,11 @@ class _Split:
         if problem is None:
             _checks.record(difference, in_gradients)
             return True
-        if is_new:
-            self._divide_no_more(kind, problem, one_row=parts.has_one_row)
+        if is_first and self.compared.places and parts.layout + 1 < len(parts.layouts):
+            self.whole[kind] = problem
+            self.other_places.add(kind)
+        elif is_new:
+            self._divide_no_more(kind, self.why or problem, one_row=parts.has_one_row)
         else:
             self.whole[kind] = problem
             size = "" if difference == float("inf") else f" (by {difference:.0e} of the largest value)"

@@ -1,5 +1,6 @@
 """Join the outputs of a call from the ranks' parts, as comparisons with whole batches show to be right."""
 
+import copy
 import math
 from collections import Counter
 from typing import Any
@@ -8,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.autograd_collectives import _all_rows, _GatherRows, _SumOverRanks
-from nb2ddp.runtime.batch_parts import _Parts
+from nb2ddp.runtime.batch_parts import _Parts, _rows_first
 from nb2ddp.runtime.call_results import _difference
 from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _run
@@ -30,13 +31,14 @@ class _Joins:
         self.asked: dict[Any, tuple[int, set[Any]]] = {}
         self.in_vain = Counter[Any]()
         self.structures: dict[Any, set[str]] = {}  # of outputs, by kind of call
-        # by leaf, one number: how far off each way to join it is
-        self.errors: dict[Any, dict[Any, float]] = {}
+        # by kind of call and leaf, one number: how far off each way to join it is
+        self.errors: dict[Any, dict[Any, dict[Any, float]]] = {}
         # by kind of call: ways by which some rows counted more than others, and in how many calls that were compared
         self.uneven: dict[Any, dict[Any, int]] = {}
         # by kind of call, then by argument of integers: the least and the largest value that was compared
         self.extremes: dict[Any, dict[int, tuple[float, float]]] = {}
-        self.of_model: set[Any] = set()  # leaves that do not depend on the batch: parameters
+        # by kind of call and leaf: the dimension of its rows; None where it does not depend on the batch, as parameters
+        self.dims: dict[Any, dict[Any, int | None]] = {}
 
     def know(self, output: Any, kind: Any) -> bool:
         """Return whether an output of this structure was compared; nothing is known of one that comes later."""
@@ -47,18 +49,18 @@ class _Joins:
 
         A number that is computed for no row, 0.0 say, needs no gradient where those of other ranks do.
         """
-        structure = _structure(output)
-        kinds = []
+        structure, kinds = _structure(output), []
         for number, leaf in enumerate(pytree.tree_leaves(output)):
             if isinstance(leaf, torch.Tensor):
-                has_row = (kind, structure, number) not in self.of_model and leaf.ndim and len(leaf) == rows
-                size = ("rows", *leaf.shape[1:]) if has_row else tuple(leaf.shape)
+                size, dim = [*leaf.shape], self.dims.get(kind, {}).get((structure, number), 0)
+                if dim is not None and size[dim : dim + 1] == [rows]:
+                    size[dim] = "rows"
                 kinds.append((leaf.dtype, leaf.requires_grad, size))
         return f"{structure} {kinds}"
 
     def ways(self, kind: Any) -> set[Any]:
         """Return the ways to join a number that are right for some leaf of a kind of call."""
-        return {way for leaf, found in self.errors.items() if leaf[0] == kind for way in found}
+        return {way for found in self.errors.get(kind, {}).values() for way in found}
 
     def are_uncertain(self, parts: _Parts, kind: Any) -> int:
         """Return whether the way to weight a number is uncertain for a batch: 1 where a few of its rows can tell.
@@ -79,11 +81,8 @@ class _Joins:
             for number, (least, most) in parts.extremes.items()
             if least < known.get(number, (least, most))[0] or most > known.get(number, (least, most))[1]
         }
-        if any(
-            not abs(a - b) <= parts.least
-            for other in weights[1:]
-            for a, b in zip(weights[0], other, strict=True)
-        ):
+        pairs = [pair for other in weights[1:] for pair in zip(weights[0], other, strict=True)]
+        if any(not abs(a - b) <= parts.least for a, b in pairs):
             why.add("ways")
         count, asked = self.asked.pop(kind, (0, set()))
         self.in_vain.update((kind, reason) for reason in asked if count == len(ways))
@@ -93,27 +92,16 @@ class _Joins:
 
     def agree(self, parts: _Parts, kind: Any) -> bool:
         """Return whether all ways to weight a number give the same result for a batch, to which each rank adds."""
-        weights = [parts.weights().get(way) for way in self.ways(kind)]
-        return all(of is not None and 0.0 not in of and of == weights[0] for of in weights)
+        ways = [[parts.weights().get(way) for way in of] for of in self.errors.get(kind, {}).values()]
+        return all(of is not None and 0.0 not in of and of == found[0] for found in ways for of in found)
 
     def of(self, kind: Any) -> Any:
         """Return what is known of a kind of call, for the other ranks to `take`."""
-        errors = {leaf[1:]: ways for leaf, ways in self.errors.items() if leaf[0] == kind}
-        return (
-            errors,
-            {leaf[1:] for leaf in self.of_model if leaf[0] == kind},
-            set(self.structures.get(kind, ())),
-            dict(self.uneven.get(kind, {})),
-        )
+        return copy.deepcopy([of.get(kind) for of in (self.errors, self.dims, self.structures, self.uneven)])
 
     def take(self, kind: Any, known: Any) -> None:
         """Know of a kind of call what rank 0 knows: rounding may differ between GPUs."""
-        errors, of_model, self.structures[kind], self.uneven[kind] = known
-        self.errors = {leaf: ways for leaf, ways in self.errors.items() if leaf[0] != kind}
-        self.errors.update({(kind, *leaf): ways for leaf, ways in errors.items()})
-        self.of_model = {leaf for leaf in self.of_model if leaf[0] != kind} | {
-            (kind, *leaf) for leaf in of_model
-        }
+        self.errors[kind], self.dims[kind], self.structures[kind], self.uneven[kind] = known
 
     def compare(
         self, whole: Any, own: Any, parts: _Parts, kind: Any, tolerance: Any
@@ -125,6 +113,7 @@ class _Joins:
         leaves, structure = pytree.tree_leaves(whole), _structure(whole)
         self.structures.setdefault(kind, set()).add(structure)
         uneven, known = self.uneven.setdefault(kind, {}), self.extremes.setdefault(kind, {})
+        errors, dims = self.errors.setdefault(kind, {}), self.dims.setdefault(kind, {})
         uneven.update({way: uneven.get(way, 0) + 1 for way in parts.uneven_ways()})
         for number, (least, most) in parts.extremes.items():
             before = known.get(number, (least, most))
@@ -136,17 +125,14 @@ class _Joins:
             return "its outputs have another form for a part of a batch", math.inf
         largest, problem = 0.0, None
         pairs = zip(leaves, mine, strict=True)
-        apart = [
-            _difference(x, y) if isinstance(x, torch.Tensor) and y is not None else 0.0 for x, y in pairs
-        ]
-        same = from_all_ranks(apart)
+        same = from_all_ranks([_difference(x, y) if isinstance(x, torch.Tensor) else 0.0 for x, y in pairs])
         for number, (leaf, rows) in enumerate(zip(leaves, of_ranks[0][1], strict=True)):
             if not isinstance(leaf, torch.Tensor):
                 continue
-            key = (kind, structure, number)
+            key = (structure, number)
             if not leaf.ndim:
                 parted = [of_rank[2][number] for of_rank in of_ranks]
-                found = self._errors(leaf.detach().cpu(), parted, parts, self.errors.get(key))
+                found = self._errors(leaf.detach().cpu(), parted, parts, errors.get(key))
                 difference = min(found.values(), default=math.inf)
                 # what 16 bits round is far below their tolerance in a mean over many values
                 most = min(tolerance(leaf), max(_ROUNDING, 10 * difference))
@@ -154,20 +140,18 @@ class _Joins:
                 if not ways:
                     problem = problem or "it gives a number that is no mean or sum over the rows of its batch"
                 else:
-                    self.errors[key] = ways
-            elif rows:
-                difference = _difference(leaf, _all_rows(mine[number], parts.sizes))
+                    errors[key] = ways
+            elif rows is not None:
+                own_rows, dims[key] = _rows_first(mine[number], rows), rows
+                difference = _difference(leaf, _rows_first(_all_rows(own_rows, parts.sizes), rows))
                 if difference > tolerance(leaf):
-                    problem = problem or (
-                        "a row's output depends on the other rows of its batch, or the batch is not the "
-                        "arguments' first dimension"
-                    )
+                    problem = problem or "rows depend on one another, or lie where none were looked for"
             else:
                 difference = max(of_rank[number] for of_rank in same)
                 if difference > tolerance(leaf):
                     problem = problem or "an output has no row for each row of the batch"
                 else:
-                    self.of_model.add(key)
+                    dims[key] = None
             largest = max(largest, difference)
         return problem, largest
 
@@ -190,35 +174,33 @@ class _Joins:
         return found
 
     def _rows_of(self, whole: Any, own: Any, parts: _Parts) -> list[Any]:
-        """Return of each output whether this rank's has a row for each of its rows, and texts as they are."""
+        """Return of each output in which dimension this rank's has its rows, if in any; and texts as they are."""
         found: list[Any] = []
         for leaf, mine in zip(pytree.tree_leaves(whole), pytree.tree_leaves(own), strict=False):
             if not isinstance(leaf, torch.Tensor) or not isinstance(mine, torch.Tensor):
                 found.append(repr(mine) if isinstance(mine, str) else type(mine).__name__)
                 continue
-            has = leaf.ndim > 0 and leaf.ndim == mine.ndim and leaf.shape[1:] == mine.shape[1:]
-            found.append(has and len(leaf) == parts.rows and len(mine) == parts.sizes[_run.rank])
+            same, sizes = leaf.ndim == mine.ndim, [*zip(leaf.shape, mine.shape, strict=False)]
+            others = [dim for dim, (one, other) in enumerate(sizes) if one != other]
+            has = same and [sizes[dim] for dim in others] == [(parts.rows, parts.sizes[_run.rank])]
+            found.append(others[0] if has else None)
         return found
 
     def leave_out_a_rank(self, parts: _Parts, kind: Any) -> bool:
         """Return whether a number is a mean to which a rank's rows add nothing: theirs is NaN, and its gradient too."""
-        found = [ways for leaf, ways in self.errors.items() if leaf[0] == kind]
-        return any(0.0 in _best_weights(ways, parts) for ways in found)
+        return any(0.0 in _best_weights(ways, parts) for ways in self.errors.get(kind, {}).values())
 
     def join(self, output: Any, parts: _Parts, kind: Any) -> Any:
         """Return the outputs of all rows from this rank's."""
-        leaves, spec = pytree.tree_flatten(output)
-        structure, joined = _structure(output), []
-        for number, leaf in enumerate(leaves):
-            key = (kind, structure, number)
-            ways = self.errors.get(key)
+        (joined, spec), structure = pytree.tree_flatten(output), _structure(output)
+        for number, leaf in enumerate(pytree.tree_leaves(output)):
+            key = (structure, number)
+            ways, dim = self.errors[kind].get(key), self.dims[kind].get(key)
             if ways and isinstance(leaf, torch.Tensor) and not leaf.ndim:
-                leaf = _SumOverRanks.apply(leaf, _best_weights(ways, parts)[_run.rank])
-            elif key in self.of_model or not isinstance(leaf, torch.Tensor) or not leaf.ndim:
-                pass
-            elif len(leaf) == parts.sizes[_run.rank]:
-                leaf = _GatherRows.apply(leaf, parts.sizes, _run.rank)
-            joined.append(leaf)
+                joined[number] = _SumOverRanks.apply(leaf, _best_weights(ways, parts)[_run.rank])
+            elif dim is not None:
+                rows = _GatherRows.apply(_rows_first(leaf, dim), parts.sizes, _run.rank)
+                joined[number] = _rows_first(rows, dim)
         return pytree.tree_unflatten(joined, spec)
 
 

@@ -214,6 +214,7 @@ class _Comparison:
         self.parted = False  # the ranks gave other forms in the call that was compared last
         # a call that was compared has changed what a library's module holds, or parameters
         self.moves_library = self.moves_parameters = False
+        self.places = False  # what differs may be where the rows lie: another layout of them is to be tried
         self.writes = False  # a call that is compared writes into the tensors or the dicts that it is given
         self.compiled: bool | None = False  # a function that the model calls cannot be compiled within a mode
 
@@ -251,7 +252,7 @@ class _Comparison:
         return all(_difference(a, b) <= expected[1](a) for a, b in pairs if isinstance(a, torch.Tensor))
 
     def _compare_outputs(self, trials: _Trials, parts: _Parts, kind: Any) -> tuple[str | None, float, _Trial]:
-        own, self.writes = parts.ranges[_run.rank], False
+        own, self.writes, self.places = parts.ranges[_run.rank], False, False
         whole = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
         begins = any(_begins_a_graph(leaf) for leaf in pytree.tree_leaves(whole.output))
         whole.output = _without_graph(whole.output)
@@ -292,6 +293,7 @@ class _Comparison:
         if whole.sets_state:
             return _SETS_STATE, math.inf, whole
         if errors := [of_rank[0] for of_rank in of_ranks if of_rank[0]]:
+            self.places = True
             return f"a part of a batch cannot be computed alone ({errors[0]})", math.inf, whole
         decisive = [of_rank[5] for of_rank in of_ranks]
         if any(decisive) and from_main_process(lambda: _is_no_mean(whole.reads.decisive, decisive)):
@@ -313,6 +315,7 @@ class _Comparison:
             return f"{_IT_PRINTS}; remove the print to divide the work", math.inf, whole
         if names := next((of_rank[1] for of_rank in of_ranks if of_rank[1]), None):
             return f"it keeps in `{names[0]}` {_KEEPS}", math.inf, whole
+        self.places = problem is not None
         return problem, difference, whole
 
     def _compare_gradients(self, trials: _Trials, parts: _Parts, kind: Any, in_16_bits: bool) -> Any:

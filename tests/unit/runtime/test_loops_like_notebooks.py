@@ -30,6 +30,7 @@ ON_THREE = (
     "mlp",
     "moving_average_target",
     "sparse_embeddings",
+    "states_in_dimension_1",
     "teacher_and_evaluation",
     "two_models",
 )
@@ -49,6 +50,8 @@ BATCH_BY_BATCH = ("object_in_the_arguments", "outputs_in_ever_more_forms")
 SHARED = (
     "frozen_backbone_and_batch_norm",
     "moving_average_that_is_evaluated",
+    "rnn_sequence_first_with_states",
+    "states_in_dimension_1",
     "teacher_and_evaluation",
 )
 COUNT = """
