@@ -57,7 +57,7 @@ def _are_close(values: list[Any], others: list[Any] | None) -> bool:
 def _tolerance(value: torch.Tensor) -> float:
     """Return the relative difference that rounding may make between a batch and its parts."""
     if not value.is_floating_point():
-        return 0.0
+        return 1e-9  # a sum over the ranks, with weights
     if value.dtype in _OF_16_BITS:
         return 3e-2
     return 1e-3 if value.is_cuda or torch.is_autocast_enabled() else 3e-5
@@ -77,7 +77,7 @@ def _difference(one: Any, other: Any) -> float:
     return float(apart.max() / a.masked_fill(~a.isfinite(), 0.0).abs().max().clamp(min=1e-6))
 
 
-_PLAIN = (torch.Tensor, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+_PLAIN = (torch.Tensor, str, bytes, int, float, type(None), torch.dtype, torch.device, torch.Size)
 
 
 def _unjoinable(output: Any) -> str:
@@ -87,7 +87,7 @@ def _unjoinable(output: Any) -> str:
     none: training does not read it.
     """
     for leaf in pytree.tree_leaves(output):
-        if isinstance(leaf, bool | int | float | complex):
+        if isinstance(leaf, bool | complex):
             return f"it returns a number of Python's ({type(leaf).__name__}), which may be of some rows alone"
         if isinstance(leaf, torch.Tensor) and torch.cuda.is_available() > leaf.is_cuda:
             return "it returns a tensor on the CPU, which NCCL does not exchange"

@@ -110,7 +110,7 @@ class _Joins:
 
         Notes how well each way combines a number. ``tolerance`` gives what rounding may make. A collective.
         """
-        leaves, structure = pytree.tree_leaves(whole), _structure(whole)
+        leaves, structure = _tensors(whole), _structure(whole)
         self.structures.setdefault(kind, set()).add(structure)
         uneven, known = self.uneven.setdefault(kind, {}), self.extremes.setdefault(kind, {})
         errors, dims = self.errors.setdefault(kind, {}), self.dims.setdefault(kind, {})
@@ -118,7 +118,7 @@ class _Joins:
         for number, (least, most) in parts.extremes.items():
             before = known.get(number, (least, most))
             known[number] = min(least, before[0]), max(most, before[1])
-        mine = pytree.tree_leaves(own)
+        mine = _tensors(own)
         numbers = [x.detach().cpu() if isinstance(x, torch.Tensor) and not x.ndim else None for x in mine]
         of_ranks = from_all_ranks((_structure(own), self._rows_of(whole, own, parts), numbers))
         if any(of_rank[0] != structure or of_rank[1] != of_ranks[0][1] for of_rank in of_ranks):
@@ -193,11 +193,12 @@ class _Joins:
     def join(self, output: Any, parts: _Parts, kind: Any) -> Any:
         """Return the outputs of all rows from this rank's."""
         (joined, spec), structure = pytree.tree_flatten(output), _structure(output)
-        for number, leaf in enumerate(pytree.tree_leaves(output)):
+        for number, leaf in enumerate(_tensors(output)):
             key = (structure, number)
             ways, dim = self.errors[kind].get(key), self.dims[kind].get(key)
             if ways and isinstance(leaf, torch.Tensor) and not leaf.ndim:
-                joined[number] = _SumOverRanks.apply(leaf, _best_weights(ways, parts)[_run.rank])
+                total = _SumOverRanks.apply(leaf, _best_weights(ways, parts)[_run.rank])
+                joined[number] = total if isinstance(joined[number], torch.Tensor) else total.item()
             elif dim is not None:
                 rows = _GatherRows.apply(_rows_first(leaf, dim), parts.sizes, _run.rank)
                 joined[number] = _rows_first(rows, dim)
@@ -208,6 +209,14 @@ def _best_weights(ways: dict[Any, float], parts: _Parts) -> list[float]:
     """Return what each rank's number is to be multiplied by, in the way to join it that came nearest."""
     best = min(ways, key=lambda way: ways[way] if ways[way] > 1e-7 else 0.0)
     return parts.weights().get(best) or parts.mean_over_rows
+
+
+def _tensors(output: Any) -> list[Any]:
+    """Return what a call gives, numbers of Python's as tensors too."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    types = {int: torch.int64, float: torch.float64}
+    leaves = pytree.tree_leaves(output)
+    return [torch.tensor(x, dtype=types[type(x)], device=device) if type(x) in types else x for x in leaves]
 
 
 def _structure(output: Any) -> str:

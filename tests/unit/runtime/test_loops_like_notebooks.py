@@ -48,6 +48,7 @@ WITH_WHOLE_BATCHES = (
 BATCH_BY_BATCH = ("object_in_the_arguments", "outputs_in_ever_more_forms")
 # Each of two ranks may compute three quarters of the rows that one process computes.
 SHARED = (
+    "figures_as_numbers",
     "frozen_backbone_and_batch_norm",
     "moving_average_that_is_evaluated",
     "rnn_sequence_first_with_states",

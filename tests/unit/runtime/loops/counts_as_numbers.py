@@ -1,4 +1,4 @@
-# whole: numbers of Python's are of the rows
+# same: numbers of Python's are of the rows
 class LM(nn.Module):
     def __init__(self):
         super().__init__()
