@@ -19,7 +19,6 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.figure_rules import (
-    _CHOOSES,
     _are_same_events,
     _changed,
     _copied_from,
@@ -27,7 +26,7 @@ from nb2ddp.runtime.figure_rules import (
     _in_words,
     _Note,
 )
-from nb2ddp.runtime.figure_values import _is_small, _places, _Printed, _put_prints_in_order
+from nb2ddp.runtime.figure_values import _is_small, _places, _Printed
 from nb2ddp.runtime.kept_values import _GROWS, _is_array, _is_generator, _own_parts, _Path, _Place, _walk
 from nb2ddp.runtime.random_draws import _NOTHING, _drawn
 from nb2ddp.runtime.random_numbers import _are_same_states, _random_state, _set_random_state
@@ -194,8 +193,6 @@ class _Figures:
                 (now.update if isinstance(now, set) else now.extend)(self._at_home(path, change.items))
             elif rule == "adds":
                 self._put(path, _sum_of(now, change.added))
-            elif rule in _CHOOSES and now is not _ABSENT:
-                self._put(path, _CHOOSES[rule](now, change.after))
             else:
                 self._put(path, change.after)
         for path in new:  # in the order in which one process makes them: logs are printed in it
@@ -209,14 +206,11 @@ class _Figures:
                 logs, args, options = value
                 self.trainer.log(dict(logs), *args, **options)
 
-    def learn(self, seen: list[list[_Note]], orders: list[list[int]]) -> str:
-        """Find the rule of each change from what all ranks saw of each micro-batch; return what has none, or "".
-
-        ``seen``: by micro-batch, the ranks' notes; ``orders``: by rank, in which order it computed them.
-        """
+    def learn(self, seen: list[list[_Note]]) -> str:
+        """Find the rule of each change from what all ranks saw of each micro-batch; return what has none, or ""."""
         paths = {path: None for notes in seen for note in notes for path in note.changes}
         for path in paths:
-            rules = [rule for rule in ("grows", "adds", "is set", *_CHOOSES) if _explains(rule, path, seen)]
+            rules = [rule for rule in ("grows", "adds", "is set") if _explains(rule, path, seen)]
             self.sources.pop(path, None)
             if (other := _copied_from(path, paths, seen)) is not None:
                 rules.insert(0, "copies")
@@ -234,7 +228,6 @@ class _Figures:
                 self.sources.pop(path, None)
             if len(seen) == 1 and earlier is None and len(rules) > 1:
                 self.tentative[path] = rules
-        _put_prints_in_order(seen, orders)
         for notes in seen:
             if any(not _are_same_events(notes[0].events, note.events) for note in notes[1:]):
                 return "what a micro-batch prints or logs"

@@ -3,7 +3,6 @@
 Such a change depends on the micro-batches before, so the ranks cannot compute them alone.
 """
 
-import copy
 import sys
 import weakref
 from collections.abc import Iterator
@@ -15,36 +14,24 @@ from nb2ddp.runtime.figure_values import _NO_FIGURES, _is_small
 from nb2ddp.runtime.kept_values import _Place
 from nb2ddp.runtime.summed_gradients import _persistent
 
-_MOST_BYTES = 1 << 32  # that are copied, to be put back
-
 
 class _Held:
     """A model's buffers, and the modules, optimizers and large tensors held beside it, before a step."""
 
     def __init__(
-        self, trainer: Any, parameters: list[torch.Tensor], buffers: list[torch.Tensor], trained: set[int], *,
-        looks: bool, keeps: bool,
-    ) -> None:  # fmt: skip
+        self,
+        trainer: Any,
+        parameters: list[torch.Tensor],
+        buffers: list[torch.Tensor],
+        trained: set[int],
+        *,
+        looks: bool,
+    ) -> None:
         self.parameters = parameters
         self.buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in buffers]
         self.trainer, self.trained = trainer, trained
         self.looks = looks  # at values too: who writes to `.data` leaves no trace
         self.marks, self.places = self._marks(), self._marks_of(parameters)
-        self.copies: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.tensors: list[tuple[Any, Any, Any]] = []
-        self.optimizers: list[tuple[Any, Any]] = []
-        if not keeps:
-            return
-        size = 0
-        for name, holder, value in self._values():
-            if isinstance(value, torch.optim.Optimizer):
-                self.optimizers.append((value, copy.deepcopy(value.state_dict())))
-            elif isinstance(value, torch.Tensor):
-                self.tensors.append((holder, name, value))
-            for tensor in self._tensors(value):
-                size += tensor.nbytes
-                if size < _MOST_BYTES:
-                    self.copies.append((tensor, tensor.detach().to("cpu", copy=True)))
 
     def changed(self) -> str:
         """Return what is wrong, or ""."""
@@ -59,17 +46,13 @@ class _Held:
         return bool(self.places != self._marks_of(self.parameters))
 
     def put_back(self) -> None:
-        """Undo what micro-batches changed, where it was copied."""
-        for holder, name, value in self.tensors:
-            holder[name] = value
+        """Undo what micro-batches changed of the buffers."""
         with torch.no_grad():
-            for tensor, copied in [*((buffer, old) for buffer, _, old in self.buffers), *self.copies]:
-                tensor.copy_(copied)
-        for optimizer, state in self.optimizers:
-            optimizer.load_state_dict(state)
+            for buffer, _, copied in self.buffers:
+                buffer.copy_(copied)
 
     def _marks(self) -> dict[str, Any]:
-        return {name: self._marks_of(self._tensors(value)) for name, _, value in self._values()}
+        return {name: self._marks_of(self._tensors(value)) for name, value in self._values()}
 
     def _marks_of(self, tensors: list[torch.Tensor]) -> Any:
         values = [tensor.detach() for tensor in tensors] if self.looks else []
@@ -77,7 +60,7 @@ class _Held:
         sums = [str(value.sum(dtype=kind).item()) for value, kind in zip(values, kinds, strict=True)]
         return [id(tensor) for tensor in tensors], [tensor._version for tensor in tensors], sums
 
-    def _values(self) -> Iterator[tuple[str, Any, Any]]:
+    def _values(self) -> Iterator[tuple[str, Any]]:
         for values in (vars(self.trainer), vars(sys.modules["__main__"])):
             for name, value in list(values.items()):
                 if name in _NO_FIGURES or name[:2] == "__":
@@ -90,7 +73,7 @@ class _Held:
                 if isinstance(value, kinds) or (
                     isinstance(value, torch.Tensor) and not _is_small(_Place((), None, None, value))
                 ):
-                    yield name, values, value
+                    yield name, value
 
     def _tensors(self, value: Any) -> list[torch.Tensor]:
         if isinstance(value, torch.Tensor):

@@ -97,8 +97,7 @@ class _Predictions:
         if not why and any(unknown for _, unknown in of_ranks):
             every = {turn: own.get(turn) or record(turn) for turn in range(len(self.group))}
             seen = _exchange(every)
-            orders = [sorted(every, key=lambda t: t % _run.world_size != rank) for rank in range(len(seen))]
-            why = figures.learn([[noted[turn] for noted in seen] for turn in every], orders)
+            why = figures.learn([[noted[turn] for noted in seen] for turn in every])
             why = why and f"{why} depends on the batches before"
         if self.last:
             self.loader.end_of_dataloader = self.last[0]

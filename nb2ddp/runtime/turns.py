@@ -5,14 +5,16 @@ callbacks and checkpoints are the notebook's because they are the same code with
 micro-batch of a step is asked for, each rank computes those that are its own; then losses, figures and gradients are
 exchanged. Gradients are summed, not averaged: each micro-batch has the weight that one process gives it.
 
-In the first step, and in some later ones, every rank computes the other ranks' micro-batches too, and compares
-losses, gradients and figures with theirs. Where they differ, every rank computes all micro-batches from then on.
+In the first step every rank computes all micro-batches, as the notebook does, and sees whether they change what cannot
+be put together. In the next one, and in some later ones, every rank computes the other ranks' micro-batches after its
+own, and compares losses, gradients and figures with theirs. Where they differ, every rank computes all micro-batches
+from then on.
 """
 
 import contextlib
 import itertools
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -21,6 +23,7 @@ from nb2ddp.runtime.digests import _SEED, _digest
 from nb2ddp.runtime.divided_steps import _DRAWS, _DividedSteps, _read_losses
 from nb2ddp.runtime.figure_rules import _in_words, _Note
 from nb2ddp.runtime.held_tensors import _Held
+from nb2ddp.runtime.kept_values import _Path
 from nb2ddp.runtime.micro_batch_rows import _Part, _Rows
 from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks
 from nb2ddp.runtime.random_draws import _NOTHING, _advanced, _shapes
@@ -41,6 +44,13 @@ from nb2ddp.runtime.switches import _Switches
 from nb2ddp.runtime.value_copies import _agree
 
 
+class _Look(NamedTuple):
+    """What was there before the first step: modules, buffers and large tensors, and where iterators were."""
+
+    held: _Held
+    positions: dict[_Path, Any]
+
+
 class _Turns(_DividedSteps):
     """What a Trainer's ranks know of the accumulation step under way."""
 
@@ -57,8 +67,8 @@ class _Turns(_DividedSteps):
         self.moves = False  # a micro-batch moves parameters, and back but for rounding
         self.said = False  # that random numbers are not those of one process
         self.model: Any = None  # whose parameters are known to be equal
-        # of iterators in sight, while the first step is computed whole
-        self.positions: dict[Any, Any] | None = None
+        self.look: _Look | None = None  # while the first step is computed whole
+        self.has_looked = False
 
     def begin(self, samples: list[Any]) -> None:
         """Note the micro-batches of a step."""
@@ -73,12 +83,12 @@ class _Turns(_DividedSteps):
             self.compute = compute
             self._begin_step()
         turn, self.turn = self.turn, self.turn + 1
-        if self.whole or self.positions:
+        if self.whole or self.look:
             loss = compute(self.samples[turn])
             if self.turn == len(self.samples):
+                self._end_look()
                 _take_gradients_of_rank_0(self.trained, self.trainer.model)
                 self._take_parameters_of_rank_0()
-                self._see_iterators()
             dist.broadcast(loss, 0)
             return loss
         note = self.notes[turn]
@@ -98,9 +108,10 @@ class _Turns(_DividedSteps):
             _make_equal(self.model, [name for name, _ in self.model.named_parameters()])
             _set_random_state(_exchange(_random_state())[0])
         self.trained = self._find_trained()
-        if self.positions is None and not self.whole:
-            self.positions = self.figures.positions()
-        if self.positions:
+        own = {id(tensor) for tensor in (*self.trained, *self.of_model, *self.buffers)}
+        if not self.has_looked and not self.whole:
+            held = _Held(self.trainer, self.trained, self.buffers, own, looks=True)
+            self.look, self.has_looked = _Look(held, self.figures.positions()), True
             return
         step, self.steps = self.steps, self.steps + 1
         if self.whole:
@@ -116,8 +127,7 @@ class _Turns(_DividedSteps):
         self.spent += cost * is_due
         base, start = self.figures.begin(), _random_state()
         kept = [(p, p.grad) for p in self.trained if p.grad is not None]
-        own = {id(tensor) for tensor in (*self.trained, *self.of_model, *self.buffers)}
-        held = _Held(self.trainer, self.trained, self.buffers, own, looks=is_due, keeps=not step)
+        held = _Held(self.trainer, self.trained, self.buffers, own, looks=is_due)
         for turn in left if self._meets else self._divisible():
             if self.rows.is_unsure(self.batches[turn], _in_parts(self.batches[turn])):
                 is_due, self.doubtful = True, turn
@@ -140,28 +150,27 @@ class _Turns(_DividedSteps):
         _set_random_state(start if why else self.states[-1])
         if why:
             self._clear_gradients()
-            is_fault = step or why != held.changed()  # in the first step nothing was divided before it
             held.put_back()
             self.whole = why
-            if is_fault:
-                _checks.failed(f"{why}. From here on {_WHOLE}")
-            else:
-                _warn(f"{_WHOLE}: {why}")
+            _checks.failed(f"{why}. From here on {_WHOLE}")
         elif self.draws.why_not:
             self._say_near(f"{self.draws.why_not}, after the first of each step")
         self._take_parameters_of_rank_0(anyway=bool(why))
         for parameter, gradient in kept:
             parameter.grad = gradient if parameter.grad is None else gradient + parameter.grad
 
-    def _see_iterators(self) -> None:
-        """Find after a first step that was computed whole whether micro-batches take items of an iterator."""
-        before, self.positions = self.positions or {}, {}
-        now = self.figures.positions() if before else {}
-        moved = [_in_words(path) for path, place in before.items() if path in now and now[path] != place]
-        if found := [name for of in (_exchange(moved) if before else ()) for name in of]:
-            self.whole = (
-                f"micro-batches change {found[0]}, and what was read or written there cannot be taken back"
-            )
+    def _end_look(self) -> None:
+        """Find after the first step whether micro-batches change what cannot be put together: a teacher, say."""
+        if self.look is None:
+            return
+        (held, before), self.look = self.look, None
+        now = self.figures.positions()
+        moved = [path for path, place in before.items() if path in now and now[path] != place]
+        taken = [f"micro-batches change {_in_words(path)}, which cannot be taken back" for path in moved]
+        of_ranks = _exchange(([held.changed(), *taken], held.has_moved()))
+        self.moves |= any(moved for _, moved in of_ranks)
+        if found := [why for whys, _ in of_ranks for why in whys if why]:
+            self.whole = found[0]
             _warn(f"{_WHOLE}: {self.whole}")
 
     def _take_parameters_of_rank_0(self, *, anyway: bool = False) -> None:
@@ -265,11 +274,7 @@ class _Turns(_DividedSteps):
             return _UNKNOWN
         why = ""
         if checked:
-            orders = []
-            for rank in range(len(of_ranks)):
-                first = [turn for turn, _, of in plan if of == rank]
-                orders.append(first + [turn for turn in range(len(seen)) if turn not in first])
-            why = self._compare(seen, orders)
+            why = self._compare(seen)
             if tried >= 0 and not why:
                 self._try_parts(tried, made[tried, None], alone)
             for parameter, gradient in zip(parameters, mine, strict=True):
@@ -301,7 +306,7 @@ class _Turns(_DividedSteps):
             self.states[-1] = _advanced(self.states[-2], drawn[-1])
         return self.draws.learn(self.samples, drawn, self.steps) and stood
 
-    def _compare(self, seen: list[list[_Note]], orders: list[list[int]]) -> str:
+    def _compare(self, seen: list[list[_Note]]) -> str:
         """Return what of a checked step differs between the ranks; "" if nothing does."""
         self.losses_apart, tolerance = 0.0, _rounding(self.trainer)
         for turn, notes in enumerate(seen):
@@ -311,7 +316,7 @@ class _Turns(_DividedSteps):
                 return f"the loss of micro-batch {turn + 1} depends on what the rank computed before it ({values})"
             apart = [abs(loss / losses[0] - 1) for loss in losses if losses[0] == losses[0] != 0]
             self.losses_apart = max(self.losses_apart, *apart, 0.0)
-        if what := self.figures.learn(seen, orders):
+        if what := self.figures.learn(seen):
             return f"{what} may depend on the micro-batches before"
         self.figures.summed |= self.figures.overlapping(seen)
         return ""

@@ -171,7 +171,7 @@ class Own(Trainer):
         loss, logits = o.loss, o.logits
         {loss or "pass"}
         return loss
-t = Own(llama(), args(per_device_train_batch_size=4, max_steps=6), train_dataset=lm_rows(96, 8, 200), data_collator=pad)
+t = Own(llama(), args(per_device_train_batch_size=4, max_steps=8), train_dataset=lm_rows(128, 8, 200), data_collator=pad)
 ddp.init_process_group()
 ddp.wrap_trainer(t)
 ddp.spent, ddp.of_one = {{}}, []
@@ -185,7 +185,7 @@ def begun(samples):
 t._turns._record, t._turns.begin = counted, begun
 t.train()
 ddp.check_replicas(t.model)
-note(spent=[ddp.spent[step] for step in range(2, 6)], of_one=sum(ddp.of_one[2:6]))  # after a look at a branch
+note(spent=[ddp.spent[step] for step in range(4, 8)], of_one=sum(ddp.of_one[4:8]))  # after a look at a branch
 """
     ended = trainers.run(tmp_path, START + TOOLS + program, 2, limit=120)
     assert not any(ended.codes), ended.text
