@@ -1,11 +1,10 @@
-"""Tell how a value changed, and by which rule: a list grows, a number is added to, a value is set or chosen.
+"""Tell how a value changed, and by which rule: a list grows, a number is added to, a value is set.
 
 A rule is not guessed: it has to explain what all ranks saw of a value in all micro-batches of a checked step.
 """
 
 import operator
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 from nb2ddp.runtime.figure_values import _printed
@@ -58,7 +57,6 @@ class _Note:
         self.is_near = False  # of rows for which this rank drew its own random numbers
 
 
-_CHOOSES: dict[str, Callable[..., Any]] = {"is the least": min, "is the largest": max}
 _CLOSE = 1e-4  # two ranks' figures of one micro-batch: float sums in another order
 
 
@@ -98,23 +96,15 @@ def _explains(rule: str, path: _Path, seen: list[list[_Note]]) -> bool:
     """Return whether a rule explains what the ranks saw of a value in all micro-batches."""
     for notes in seen:
         changes = [note.changes.get(path) for note in notes]
-        if all(change is None for change in changes):
-            continue
         if any(change is not None and change.is_untold for change in changes):
             return False
-        if rule == "is set":  # to what it was already, perhaps
+        if (
+            rule == "is set"
+        ):  # by each micro-batch, to what it was already, perhaps: no largest one so far, say
             values = [change.after for change in changes if change is not None]
             values += [note.values[path] for note in notes if path in note.values]
-        elif rule in _CHOOSES:
-            values = [change.after for change in changes if change is not None]
-            left = [note.values[path] for note in notes if path in note.values]
-            if any(hasattr(value, "dtype") for value in (*values, *left)):
-                return False
-            try:
-                if any(_CHOOSES[rule](value, values[0]) != value for value in left):
-                    return False
-            except TypeError:  # no numbers
-                return False
+        elif all(change is None for change in changes):
+            continue
         elif any(change is None for change in changes):
             return False
         else:

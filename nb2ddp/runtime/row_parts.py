@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.figure_rules import _CHOOSES, _Change, _in_words, _Note
+from nb2ddp.runtime.figure_rules import _Change, _in_words, _Note
 from nb2ddp.runtime.kept_values import _Path
 from nb2ddp.runtime.micro_batch_rows import _SUM, _WEIGHTS, _Part, _Rows
 from nb2ddp.runtime.run_state import _run
@@ -85,7 +85,7 @@ class _RowParts:
                 known = ["copies"]
             elif known in ([], ["copies"]):
                 known = [*self.rules, *_WEIGHTS[::-1], *weights]
-                known += [*(rule + _SET for rule in known), *_CHOOSES, "alike"]
+                known += [*(rule + _SET for rule in known), "alike"]
             made = {rule: _combined(changes, weights, rule) for rule in known}
             found: list[str] = []
             for tolerance in (1e-6, 1e-5, 1e-4, _CLOSE_FIGURES):  # in 16 bits several lie near: the nearest
@@ -166,10 +166,6 @@ def _combined(
         same = is_all and all(_agree([given[0].after, items[0]], [of.after, of.items]) for of in given)
         return given[0] if same else None
     if all(item is not None for item in items):
-        if rule in _CHOOSES:
-            if {len(of) for of in items} == {1} and all(isinstance(of[0], int | float) for of in items):
-                return _Change(None, None, [_CHOOSES[rule](of[0] for of in items)])
-            return None
         values = _weighted(items, weights) if is_all else None
         return None if values is None else _Change(None, None, values)
     before = given[0].before

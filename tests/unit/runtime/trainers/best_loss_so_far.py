@@ -1,4 +1,4 @@
-# same: the least loss and the worst micro-batch so far
+# said: the least loss and the worst micro-batch so far
 class Own(Trainer):
     least, worst = 1e9, (0.0, -1)
     def compute_loss(self, model, inputs, return_outputs=False, **k):
