@@ -71,6 +71,7 @@ PARTS = (
     "predictions",
     "searches",
     "trainer",
+    "whole_files",
     "repeated_writes",
     "loop_patches",
     "call_settings",

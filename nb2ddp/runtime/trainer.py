@@ -7,7 +7,7 @@ from nb2ddp.runtime.callbacks import _decide_on_rank_0, _leave_writing_to_rank_0
 from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
-from nb2ddp.runtime.saving import _drop_half_checkpoints, _save_whole_files, _wait_for_save
+from nb2ddp.runtime.saving import _drop_half_checkpoints, _wait_for_save
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.turns import _Turns
 
@@ -51,7 +51,6 @@ def prepare_trainer(trainer: Any, whole: bool = False) -> None:
     trainer.args._n_gpu = min(trainer.args.n_gpu, 1)
     _leave_writing_to_rank_0(trainer)
     _decide_on_rank_0(trainer.callback_handler)
-    _save_whole_files()
     _drop_half_checkpoints(trainer)
 
 

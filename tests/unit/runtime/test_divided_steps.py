@@ -171,7 +171,8 @@ class Own(Trainer):
         loss, logits = o.loss, o.logits
         {loss or "pass"}
         return loss
-t = Own(llama(), args(per_device_train_batch_size=4, max_steps=8), train_dataset=lm_rows(128, 8, 200), data_collator=pad)
+rows = lm_rows(128, 8, 200)
+t = Own(llama(), args(per_device_train_batch_size=4, max_steps=8), train_dataset=rows, data_collator=pad)
 ddp.init_process_group()
 ddp.wrap_trainer(t)
 ddp.spent, ddp.of_one = {{}}, []

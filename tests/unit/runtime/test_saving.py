@@ -148,9 +148,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
-def test_a_full_disk_is_named_and_no_half_checkpoint_stays(run: Run, small_disk: Path) -> None:
-    ended = run(
-        f"""
+def test_a_full_disk_is_named_and_no_half_checkpoint_stays(
+    server: RankServer, tmp_path: Path, small_disk: Path
+) -> None:
+    program = f"""
         import json, os, types
         import torch
         os.chdir({str(small_disk)!r})
@@ -176,8 +177,7 @@ def test_a_full_disk_is_named_and_no_half_checkpoint_stays(run: Run, small_disk:
             except OSError as error:
                 note(said=str(error), files=sorted(os.listdir("out")))
         """
-    )
+    ended = server.run(tmp_path / "run", START + textwrap.dedent(program), 2)
     assert ended.codes == [0, 0], ended.text
-    path = small_disk / "out" / "checkpoint-2" / "model.pt"
-    assert ended.notes[0]["said"] == f"[Errno 28] No space left on device: '{path}'"
+    assert ended.notes[0]["said"] == "[Errno 28] No space left on device: 'out'"
     assert ended.notes[0]["files"] == ["checkpoint-1"]
