@@ -65,6 +65,7 @@ PARTS = (
     "held_tensors",
     "micro_batch_rows",
     "row_parts",
+    "gathered_rows",
     "step_plans",
     "divided_steps",
     "turns",
@@ -129,6 +130,7 @@ PUBLIC = re.compile(r'^(?:def |class |(?=\w+(?:: \w+)? = )|    if name == "(?=ha
 _OF_TRAINERS = {
     "predictions": re.compile(r"eval_|evaluat|predict|compute_metrics"),
     "searches": re.compile("hyperparameter_search"),
+    "gathered_rows": re.compile(r"sentence_transformers|SentenceTransformer"),
     # micro-batches whose rows are divided: where two or four ranks do not have as many in each step
     "dropout_rows": re.compile(
         r"\A(?!.*gradient_accumulation_steps['\"]?\s*[=:]\s*(?:[48]|\d*(?:[02468][048]|[13579][26]))\b)",

@@ -12,7 +12,7 @@ from nb2ddp.runtime.figures import _Figures
 from nb2ddp.runtime.micro_batch_rows import _SUM, _Part, _Rows
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _Draws
-from nb2ddp.runtime.row_parts import _gathering, _gathers, _RowParts
+from nb2ddp.runtime.row_parts import _RowParts
 from nb2ddp.runtime.run_state import _run, _warn, is_main_process
 from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.step_plans import _in_parts, _planned, _Unit
@@ -51,13 +51,17 @@ class _DividedSteps:
         least = _run.world_size if self._meets else 2
         counts = {turn: len(of.lengths) for turn, of in enumerate(rows)}
         # gathered rows are as many on each rank
-        uneven = {count for count in counts.values() if count % _run.world_size and _gathers(self.trainer)}
+        uneven = {count for count in counts.values() if count % _run.world_size and self._gathers}
         return [turn for turn, count in counts.items() if count >= least and count not in uneven]
+
+    @property
+    def _gathers(self) -> bool:
+        return bool(_run.gathering and _run.gathering[0](self.trainer))
 
     @property
     def _meets(self) -> bool:
         """Whether all ranks compute parts of a micro-batch at once: its loss compares or weights rows, or it draws."""
-        return bool(_gathers(self.trainer)) or self.rows.drops or self.rows.rules[:1] not in ([], [_SUM])
+        return self._gathers or self.rows.drops or self.rows.rules[:1] not in ([], [_SUM])
 
     def _plan(self, *, checked: bool) -> list[_Unit]:
         """Return who computes what of this step."""
@@ -258,7 +262,8 @@ class _DividedSteps:
             return loss
 
         try:
-            with _gathering(self.trainer), _choices() as chosen:
+            gathering = _run.gathering[1](self.trainer) if _run.gathering else contextlib.nullcontext()
+            with gathering, _choices() as chosen:
                 note = self._record(turn, inputs, compute, checked=checked)
             note.is_near, note.chosen = any(drew), bytes(chosen)
             return note

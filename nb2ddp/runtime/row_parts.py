@@ -6,16 +6,12 @@ gradients and the figures of the parts give those of the whole. Where no weights
 is found out too whether columns that are padding in all rows of a part can be left out.
 """
 
-import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
-
-import torch
 
 from nb2ddp.runtime.figure_rules import _Change, _in_words, _Note
 from nb2ddp.runtime.kept_values import _Path
 from nb2ddp.runtime.micro_batch_rows import _SUM, _WEIGHTS, _Part, _Rows
-from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.value_copies import _agree
 
 _SET = ", set anew"
@@ -207,30 +203,3 @@ def _is_same_change(made: _Change | None, wanted: _Change | None, tolerance: flo
     if made.added is None:
         return _agree([made.after, made.items], [wanted.after, wanted.items])
     return made.items is None and _agree(made.added, wanted.added, tolerance)
-
-
-def _gathers(trainer: Any) -> list[Any]:
-    """Return what of a Sentence Transformers loss compares a batch's rows, and can take the other ranks' rows too."""
-    losses = getattr(trainer, "loss", None)
-    return [
-        part
-        for loss in (losses.values() if isinstance(losses, dict) else [losses])
-        if isinstance(loss, torch.nn.Module)
-        for part in loss.modules()
-        if getattr(part, "gather_across_devices", None) is False
-    ]
-
-
-@contextlib.contextmanager
-def _gathering(trainer: Any) -> Iterator[None]:
-    """Let losses of Sentence Transformers that compare a batch's rows take the other ranks' rows too, in a block."""
-    found = _gathers(trainer)
-    for part in found:
-        part.gather_across_devices = True
-    before, _run.is_hidden = _run.is_hidden, not found
-    try:
-        yield
-    finally:
-        _run.is_hidden = before
-        for part in found:
-            part.gather_across_devices = False

@@ -59,6 +59,8 @@ class _Run:
         self.micro_batch: tuple[int, int, bool] | None = None
         # what the part `dropout_rows`, where it is here, has for divided micro-batches
         self.dropout: Any = None
+        # what the part `gathered_rows`, where it is here, has for losses that compare a batch's rows
+        self.gathering: Any = None
         self.is_hidden = False  # whether libraries find no process group
         self.is_one_process = False  # whether this rank computes a batch that counts for all ranks
         self.reads_whole = False  # whether every rank reads all rows of its batches
