@@ -64,7 +64,7 @@ class _Figures:
         self.noting: _Note | None = None  # the micro-batch under way
         self.holders: dict[_Path, tuple[Any, Any]] = {}
         self.owners: dict[_Path, Any] = {}  # what was looked into
-        self.tentative: dict[_Path, list[str]] = {}  # several rules explain the one micro-batch that was seen
+        self.tentative: set[_Path] = set()  # of a step's only micro-batch: other rules may explain it too
         self.now: _Values = {}  # as of the last snapshot
         self.devices: dict[_Path, torch.device] = {}  # where tensors were in the last snapshot
 
@@ -215,8 +215,6 @@ class _Figures:
             if (other := _copied_from(path, paths, seen)) is not None:
                 rules.insert(0, "copies")
                 self.sources[path] = other
-            earlier = self.tentative.pop(path, None)
-            rules = [rule for rule in rules if earlier is None or rule in earlier]
             is_array = any(
                 hasattr(n.changes[path].after, "dtype") for of in seen for n in of if path in n.changes
             )
@@ -226,8 +224,7 @@ class _Figures:
             self.rules[path] = rules[0]
             if rules[0] != "copies":
                 self.sources.pop(path, None)
-            if len(seen) == 1 and earlier is None and len(rules) > 1:
-                self.tentative[path] = rules
+            (self.tentative.add if len(seen) == 1 else self.tentative.discard)(path)
         for notes in seen:
             if any(not _are_same_events(notes[0].events, note.events) for note in notes[1:]):
                 return "what a micro-batch prints or logs"

@@ -101,10 +101,6 @@ class _Turns(_DividedSteps):
             self.model = self.trainer.model
             self.of_model = list(self.model.parameters())
             self.buffers = _persistent(self.model)
-            sparse = [part for part in self.model.modules() if getattr(part, "sparse", False) is True]
-            if sparse and not self.whole:
-                self.whole = "an embedding gives sparse gradients"
-                _warn(f"{_WHOLE}: {self.whole}")
             _make_equal(self.model, [name for name, _ in self.model.named_parameters()])
             _set_random_state(_exchange(_random_state())[0])
         self.trained = self._find_trained()
@@ -167,7 +163,9 @@ class _Turns(_DividedSteps):
         now = self.figures.positions()
         moved = [path for path, place in before.items() if path in now and now[path] != place]
         taken = [f"micro-batches change {_in_words(path)}, which cannot be taken back" for path in moved]
-        of_ranks = _exchange(([held.changed(), *taken], held.has_moved()))
+        sparse = any(p.grad is not None and p.grad.is_sparse for p in self.trained)
+        whys = [held.changed(), *taken, "an embedding gives sparse gradients" * sparse]
+        of_ranks = _exchange((whys, held.has_moved()))
         self.moves |= any(moved for _, moved in of_ranks)
         if found := [why for whys, _ in of_ranks for why in whys if why]:
             self.whole = found[0]
@@ -230,7 +228,7 @@ class _Turns(_DividedSteps):
             or not self.rows.knows(of_parts)
             or (
                 len(self.samples) > 1
-                and any(figures.tentative.keys() & note.changes for note in made.values())
+                and any(figures.tentative & note.changes.keys() for note in made.values())
             )
         )
         has = bytes(gradient is not None for gradient in mine)
