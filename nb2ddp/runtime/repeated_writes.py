@@ -61,7 +61,10 @@ class _Writes:
                 path = os.path.realpath(os.fsdecode(args[_PATHS[event]]))
                 if path.startswith(self.folders) and f"{os.sep}__pycache__{os.sep}" not in path:
                     verb = "removes" if event in ("os.remove", "shutil.rmtree") else "writes"
-                    if _run.comparing and threading.current_thread() is threading.main_thread():
+                    is_trial = (
+                        _run.comparing and _run.micro_batch is None
+                    )  # else a Trainer's, which nothing ends
+                    if is_trial and threading.current_thread() is threading.main_thread():
                         raise _Effect(f'forward() {verb} "{os.path.relpath(path)}"')
                     self.places.setdefault(path, f"{_place()} {verb}")
         finally:

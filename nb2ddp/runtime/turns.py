@@ -84,7 +84,7 @@ class _Turns(_DividedSteps):
             self._begin_step()
         turn, self.turn = self.turn, self.turn + 1
         if self.whole or self.look:
-            loss = compute(self.samples[turn])
+            loss = compute(self.samples[turn]) if self.whole else self._look_at(turn)
             if self.turn == len(self.samples):
                 self._end_look()
                 _take_gradients_of_rank_0(self.trained, self.trainer.model)
@@ -154,6 +154,15 @@ class _Turns(_DividedSteps):
         self._take_parameters_of_rank_0(anyway=bool(why))
         for parameter, gradient in kept:
             parameter.grad = gradient if parameter.grad is None else gradient + parameter.grad
+
+    def _look_at(self, turn: int) -> torch.Tensor:
+        """Compute a micro-batch of the first step as the notebook does. A rehearsal counts it on one rank."""
+        _run.micro_batch = turn, len(self.samples), False
+        try:
+            with _comparing() if turn % _run.world_size != _run.rank else contextlib.nullcontext():
+                return self.compute(self.samples[turn])
+        finally:
+            _run.micro_batch = None
 
     def _end_look(self) -> None:
         """Find after the first step whether micro-batches change what cannot be put together: a teacher, say."""
