@@ -95,6 +95,12 @@ def test_what_drops_out_in_rows_travels_where_micro_batches_may_be_left_over(
     assert ("dropout_rows" in used_names(script, "ddp")) == travels
 
 
+def test_what_gathers_rows_travels_with_scripts_of_sentence_transformers() -> None:
+    names = used_names("from sentence_transformers import losses\nddp.wrap_trainer(trainer)\n", "ddp")
+    assert "_run.gathering = " in support_module(names)
+    assert "_run.gathering = " not in support_module(used_names("ddp.wrap_trainer(trainer)\n", "ddp"))
+
+
 def test_a_trainers_script_leaves_libraries_alone(trainers: RankServer, tmp_path: Path) -> None:
     program = """
 import sqlite3
