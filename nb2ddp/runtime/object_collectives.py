@@ -1,10 +1,10 @@
 """Exchange values and exceptions between ranks that come to one place of the script."""
 
 import contextlib
-import functools
 import io
+import itertools
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -55,19 +55,22 @@ class _Meeting:
 
 
 def _as_sent(error: BaseException) -> list[bytes]:
-    """Return an exception as bytes: whole, or as much of it as can be pickled, and then as one of a built-in class.
+    """Return an exception as bytes: as the nearest of its classes that can be pickled, and as one of a built-in class.
 
-    What cannot be pickled itself goes as its nearest base class that can, with the same text: an ``except`` is to
-    catch it on every rank.
+    An ``except`` is to catch it on every rank. What it holds that cannot be pickled goes as text.
     """
-    text, sent = _text(error), []
-    for form in _forms(error):
+    # `__reduce__` gives the constructor's arguments; `OSError.args` lacks the file name.
+    _, given, *_ = _builtin(type(error)).__reduce__(error)
+    made_of = tuple(value if _travels(value) else _text(value) for value in given)
+    attributes = {name: value if _travels(value) else None for name, value in error.__dict__.items()}
+    kinds = [kind for kind in type(error).__mro__ if issubclass(kind, BaseException)]
+    sent, text = [], _text(error)
+    for kind, arguments in itertools.product(kinds, (made_of, (text,))):
         with contextlib.suppress(Exception):
-            body = pickle.dumps(form())
-            received = _received(body)
-            if _text(received) in (text, repr(text)):  # a KeyError's text is its key's repr
+            body = pickle.dumps((kind, arguments, attributes))
+            if _text(_received(body)) in (text, repr(text)):  # a KeyError's text is its key's repr
                 sent.append(body)
-                if type(received).__module__ == "builtins":
+                if kind.__module__ == "builtins":
                     break
     return [*sent[:1], *sent[-1:]]
 
@@ -76,18 +79,6 @@ def _text(value: Any) -> str:
     with contextlib.suppress(Exception):
         return str(value)
     return type(value).__name__  # its class may be one that cannot be shown
-
-
-def _forms(error: BaseException) -> Iterator[Callable[[], Any]]:
-    yield lambda: error
-    # `__reduce__` gives the constructor's arguments; `OSError.args` lacks the file name.
-    _, given, *_ = _builtin(type(error)).__reduce__(error)
-    made_of = tuple(value if _travels(value) else _text(value) for value in given)
-    attributes = {name: value if _travels(value) else None for name, value in error.__dict__.items()}
-    for kind in type(error).__mro__:
-        if issubclass(kind, BaseException):
-            for arguments in (made_of, (_text(error),)):
-                yield functools.partial(tuple, (kind, arguments, attributes))
 
 
 def _builtin(kind: type[BaseException]) -> Any:
@@ -103,13 +94,10 @@ def _travels(value: Any) -> bool:
 
 def _received(body: bytes) -> BaseException:
     """Return the exception that was sent. Its class may take other arguments, and answer to any attribute."""
-    error = pickle.loads(body)
-    if isinstance(error, tuple):
-        kind, arguments, attributes = error
-        error = kind.__new__(kind, *arguments)
-        _builtin(kind).__init__(error, *arguments)  # OSError's `errno`, SystemExit's `code`
-        error.__dict__.update(attributes)
-    assert isinstance(error, BaseException)
+    kind, arguments, attributes = pickle.loads(body)
+    error: BaseException = kind.__new__(kind, *arguments)
+    _builtin(kind).__init__(error, *arguments)  # OSError's `errno`, SystemExit's `code`
+    error.__dict__.update(attributes)
     return error
 
 
