@@ -179,7 +179,7 @@ class _DividedSteps:
             self.figures.restore(self.figures.base)
             part = parts[min(_run.rank, len(parts) - 1)]
             notes.append(self._record_part(turn, rows, part, 1.0, how))
-            _read_losses(notes)
+        _read_losses(notes)
         self.figures.restore(self.figures.base)
         self._clear_gradients()
         seen = _exchange([note.result[0] for note in notes])

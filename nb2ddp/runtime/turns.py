@@ -5,10 +5,10 @@ callbacks and checkpoints are the notebook's because they are the same code with
 micro-batch of a step is asked for, each rank computes those that are its own; then losses, figures and gradients are
 exchanged. Gradients are summed, not averaged: each micro-batch has the weight that one process gives it.
 
-In the first step every rank computes all micro-batches, as the notebook does, and sees whether they change what cannot
-be put together. In the next one, and in some later ones, every rank computes the other ranks' micro-batches after its
-own, and compares losses, gradients and figures with theirs. Where they differ, every rank computes all micro-batches
-from then on.
+In the first step every rank computes all micro-batches, as the notebook does, and sees whether they change what
+cannot be put together. In the next one, and in some later ones, every rank computes the other ranks' micro-batches
+after its own, and compares losses, gradients and figures with theirs. Where they differ, every rank computes all
+micro-batches from then on.
 """
 
 import contextlib
