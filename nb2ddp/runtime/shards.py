@@ -9,7 +9,7 @@ from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.ranks_trainer import _check_knows_ranks
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.same_data import _check_same_data
-from nb2ddp.runtime.saving import _unfinished_folder
+from nb2ddp.runtime.whole_files import _unfinished_folder
 
 
 def use_shards(trainer: Any) -> Any:

@@ -292,7 +292,7 @@ def _stands(beat: Mapping[str, Any]) -> str:
     return f"{beat['who']} {beat['end'] or ('waits' if beat['meets'] else 'is') + ' at ' + beat['place']}"
 
 
-def _silence_allowed(beat: Mapping[str, Any]) -> float:
+def _silence_allowed(beat: dict[str, Any]) -> float:
     """Return how many seconds a rank may be silent: code that holds Python's lock keeps its watchdog waiting."""
     if beat["host"] != socket.gethostname() or sys.platform != "linux":
         return max(120.0, _PATIENCE)
