@@ -68,10 +68,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         trainer, statement = facts.trained(call), facts.statement(call)
         if trainer is None or not _is_place(trainer):
             continue
-        names = matchers.findall(trainer, matchers.Name())
-        made = [facts.binding(cst.ensure_type(name, cst.Name)) for name in names]
-        if any(binding is not None and facts.contains(statement, binding.node) for binding in made):
-            yield Decline(_UNNAMED, call)  # of a comprehension
+        names = (cst.ensure_type(name, cst.Name) for name in matchers.findall(trainer, matchers.Name()))
+        if any(of is not None and facts.contains(statement, of.node) for of in map(facts.binding, names)):
+            yield Decline(_UNNAMED, call)  # which this statement makes
             continue
         code = cst_nodes.code_of(trainer)
         check = helper(facts, "check_replicas")

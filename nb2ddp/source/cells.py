@@ -71,9 +71,9 @@ def _may_move(node: cst.CSTNode) -> bool:
         return isinstance(name, cst.Name) and name.value in _MOVED
     if isinstance(node, cst.BaseSmallStatement) and "env" in cst_nodes.code_of(node):
         return True  # os.environ, os.putenv, %set_env
-    names = matchers.Name() | matchers.Attribute()
-    calls = matchers.findall(node, matchers.Call(func=names))
-    return any(cst_nodes.code_of(c.func).rpartition(".")[2] in libraries.MOVED_CALLS for c in calls)
+    names: matchers.MatchIfTrue[str] = matchers.MatchIfTrue(lambda name: name in libraries.MOVED_CALLS)
+    function = matchers.Name(names) | matchers.Attribute(attr=matchers.Name(names))
+    return bool(matchers.findall(node, matchers.Call(func=function)))
 
 
 _MOVED = libraries.MOVED_CALLS | {"parameters", "named_parameters", "open"}

@@ -186,8 +186,8 @@ def _without_blanks(
 def one_per_line(module: cst.Module, matters: Callable[[cst.CSTNode], bool]) -> cst.Module:
     """Give statements of ``module`` lines of their own: parts of ``a; b`` that matter, bodies of functions.
 
-    A one-line function in which a call ``matters`` gets a body below it, a one-line loop over models or Trainers does, and
-    ``name = lambda x: f(x)`` becomes a function where a call of the lambda matters.
+    A one-line function in which a call ``matters`` gets a body below it, so does a one-line loop over models or
+    Trainers, and ``name = lambda x: f(x)`` becomes a function where a call of the lambda matters.
     """
 
     class Splitter(cst.CSTTransformer):
