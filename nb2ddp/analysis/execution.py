@@ -131,6 +131,12 @@ class Execution(Calls):
         """List the live ``trainer.train()`` and ``unsloth_train(trainer)`` calls, in order."""
         return tuple(call for call in self.live_calls if self.trained(call) is not None)
 
+    @property
+    def may_train_more(self) -> bool:
+        """Whether ``x.train()`` is called on something that is not known, and on no function of the notebook."""
+        calls = (c for c in self.live_calls if method_of(c) == "train" and not self.called_functions(c))
+        return any(self.kind(cst.ensure_type(c.func, cst.Attribute).value) == "" for c in calls)
+
     def trained(self, call: cst.Call) -> cst.BaseExpression | None:
         """Return the trainer that a call trains; None where it trains none."""
         if isinstance(call.func, cst.Attribute) and call.func.attr.value == "train":

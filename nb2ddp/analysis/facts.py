@@ -38,12 +38,12 @@ class Facts(Execution):
 
     @classmethod
     def that_train(cls, cells: Sequence[CodeCell], *, sharded: bool = False) -> Facts:
-        """Return the facts of cells, read loosely where training is found in no other way."""
+        """Return the facts of cells, read loosely where that finds more training."""
         strict = cls(cells, sharded=sharded)
-        if strict.last_collective is not None:
+        if strict.last_collective is not None and not strict.may_train_more:
             return strict
         loose = cls(cells, sharded=sharded, is_loose=True)
-        return strict if loose.last_collective is None else loose
+        return loose if len(loose.collective_statements) > len(strict.collective_statements) else strict
 
     def sharded(self) -> Facts:
         """Return the facts of the same cells for a model that the Trainer shards."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import libcst as cst
 from libcst import matchers
 
-from nb2ddp import libraries
 from nb2ddp.analysis import frameworks
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
@@ -43,26 +41,6 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
         or _inference(facts)
         or (f"{_NONE}: no Trainer, no loop with backward(), and no fit() of a model", None)
     )
-
-
-def unnamed_trainers(facts: Facts) -> Iterator[cst.Call]:
-    """Yield the calls that make a Trainer of a class that a loop, a table or an argument gives."""
-    if not any(map(facts.imports_of, libraries.TRAINER_PACKAGES)):
-        return
-    for call in facts.live_calls:
-        if facts.keyword(call, "train_dataset") is None or facts.kind(call) == "trainer":
-            continue
-        named = facts.binding(call.func)
-        is_own = named is not None and isinstance(named.node, cst.FunctionDef | cst.ClassDef)
-        unnamed = isinstance(call.func, cst.Subscript) or (named is not None and not is_own)
-        if unnamed and _is_trained(facts, call):
-            yield call
-
-
-def _is_trained(facts: Facts, made: cst.Call) -> bool:
-    """Return whether train() is called on what a call makes."""
-    trains = (call.func for call in facts.live_calls if facts.method(call) == "train")
-    return any(isinstance(func, cst.Attribute) and facts.is_made_of(func.value, made) for func in trains)
 
 
 def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:

@@ -84,17 +84,20 @@ for Kind in (SFTTrainer, DPOTrainer):
     other.train()
 # output
 trainer.train()
-ddp.finish()  # nb2ddp: only rank 0 runs what follows
 for Kind in (SFTTrainer, DPOTrainer):
     other = Kind(model=model, train_dataset=data)
     other.train()
-# note, line 3: nb2ddp cannot tell the class of this Trainer, which a loop, a table or an argument gives: rank 0 trains it alone...
+ddp.finish()  # nb2ddp: only rank 0 runs what follows
 
 # case: a Trainer of a table before another
 other = {"sft": SFTTrainer}["sft"](model=model, train_dataset=data)
 other.train()
 trainer.train()
-# decline, line 1: nb2ddp cannot tell the class of this Trainer, which a loop, a table or an argument gives, so it cannot...
+# output
+other = {"sft": SFTTrainer}["sft"](model=model, train_dataset=data)
+other.train()
+trainer.train()
+ddp.finish()  # nb2ddp: only rank 0 runs what follows
 
 # case: a function of the notebook's and a class of its own
 def load(train_dataset):
