@@ -24,7 +24,6 @@ Functions = frozenset[cst.FunctionDef]
 Label = Callable[[cst.CSTNode], bool | None]
 # What goes through a generator at once.
 _ITERATING = (cst.For, cst.CompFor, cst.Arg, cst.From, cst.StarredElement)
-_OF_CONTAINERS = frozenset("items values get pop popleft".split())
 _OF_MODULES = frozenset("train eval to cuda cpu half float step state_dict parameters".split())
 
 
@@ -34,7 +33,7 @@ class Calls(Kinds):
     def __init__(self, cells: Sequence[CodeCell], *, is_loose: bool = False) -> None:
         """Read the cells. ``is_loose``: what cannot be followed counts as a call of whatever it may be."""
         super().__init__(cells)
-        self._is_loose, self._is_asked = is_loose, False
+        self._is_loose = is_loose
         self._functions: dict[cst.Call, tuple[cst.FunctionDef, ...]] = {}
         self._class_of = Solver[Key, frozenset[Class]](self._class_steps, frozenset())
         self._values = Solver[Key, Functions](self._value_steps, frozenset())
@@ -42,33 +41,6 @@ class Calls(Kinds):
         self._of: dict[cst.CSTNode, Label] = {}
 
     # ---- labels ---------------------------------------------------------------------------------
-
-    def kind(self, node: cst.CSTNode | None) -> str:
-        """Return the kind of a value; what may be a Trainer, of a list say, counts as one where reading is loose."""
-        found = super().kind(node)
-        if found or not self._is_loose or self._is_asked or not isinstance(node, cst.BaseExpression):
-            return found
-        self._is_asked = True
-        try:
-            return "trainer" if self.carries(node, self._is_trainer) else ""
-        finally:
-            self._is_asked = False
-
-    def _is_trainer(self, node: cst.CSTNode) -> bool | None:
-        """Label the calls that make a Trainer, and leave out what methods of it return."""
-        match node:
-            case cst.Call(func=cst.Attribute(attr=attr)) if not self.called_functions(node):
-                return None if attr.value in _OF_CONTAINERS else self.is_trainer_class(node.func)
-            case cst.Call(func=func):
-                return self.carries(func, self._names_trainer) or None
-            case cst.Attribute(attr=attr) if attr.value not in _OF_CONTAINERS and not self.assigned(
-                attr.value
-            ):
-                return False
-        return None
-
-    def _names_trainer(self, node: cst.CSTNode) -> bool | None:
-        return (isinstance(node, cst.Name | cst.Attribute) and self.is_trainer_class(node)) or None
 
     def carries(self, node: cst.CSTNode, label: Label) -> bool:
         """Return whether a value has a label, or is made of one that has: through names, attributes and functions.

@@ -24,6 +24,7 @@ _GIVE_NOTHING = (libraries.RECORDING_FUNCTIONS - {"len", "json.dumps", "joblib.d
     "time.sleep",
     "matplotlib.pyplot.close",
 }
+_OF_CONTAINERS = frozenset("items values get pop popleft".split())
 _SEARCHES = 32  # how many are kept, those used last
 
 
@@ -32,7 +33,7 @@ class Execution(Calls):
 
     def __init__(self, cells: Sequence[CodeCell], *, sharded: bool = False, is_loose: bool = False) -> None:
         super().__init__(cells, is_loose=is_loose)
-        self._sharded = sharded
+        self._sharded, self._is_asked = sharded, False
         self._searches: dict[Callable[[cst.Call], bool], Solver[cst.CSTNode, bool]] = {}
         self._sites: dict[cst.CSTNode, list[cst.Call | cst.For | cst.CompFor]] = {}
         self._loops: dict[cst.Call, cst.For | cst.While | None] = {}
@@ -125,6 +126,33 @@ class Execution(Calls):
         )
 
     # ---- training -------------------------------------------------------------------------------
+
+    def kind(self, node: cst.CSTNode | None) -> str:
+        """Return the kind of a value; what may be a Trainer, of a list say, counts as one where reading is loose."""
+        found = super().kind(node)
+        if found or not self._is_loose or self._is_asked or not isinstance(node, cst.BaseExpression):
+            return found
+        self._is_asked = True
+        try:
+            return "trainer" if self.carries(node, self._is_trainer) else ""
+        finally:
+            self._is_asked = False
+
+    def _is_trainer(self, node: cst.CSTNode) -> bool | None:
+        """Label the calls that make a Trainer, and leave out what methods of it return."""
+        match node:
+            case cst.Call(func=cst.Attribute(attr=attr)) if not self.called_functions(node):
+                return None if attr.value in _OF_CONTAINERS else self.is_trainer_class(node.func)
+            case cst.Call(func=func):
+                return self.carries(func, self._names_trainer) or None
+            case cst.Attribute(attr=attr) if attr.value not in _OF_CONTAINERS and not self.assigned(
+                attr.value
+            ):
+                return False
+        return None
+
+    def _names_trainer(self, node: cst.CSTNode) -> bool | None:
+        return (isinstance(node, cst.Name | cst.Attribute) and self.is_trainer_class(node)) or None
 
     @cached_property
     def train_calls(self) -> tuple[cst.Call, ...]:
