@@ -11,6 +11,7 @@ import functools
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -99,6 +100,16 @@ _said = set[tuple[str, str]]()
 _loadings: weakref.WeakKeyDictionary[Any, _Loading] = weakref.WeakKeyDictionary()  # by DataLoader
 
 
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    """Mark what computes rows: a rank may do so alone, and the calls of models in it are not divided."""
+    before, _run.is_reading = _run.is_reading, True
+    try:
+        yield
+    finally:
+        _run.is_reading = before
+
+
 class _ScriptsIterator(dataloader._SingleProcessDataLoaderIter):
     """Read batches in the script's process: each rank some rows of each."""
 
@@ -106,6 +117,7 @@ class _ScriptsIterator(dataloader._SingleProcessDataLoaderIter):
         super().__init__(loader)
         self._loading = _loading_of(loader)
 
+    @_reading()
     def _next_data(self) -> Any:
         """Return the next batch. A collective."""
         loading, fetcher, start = self._loading, self._dataset_fetcher, time.perf_counter()

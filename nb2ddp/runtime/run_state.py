@@ -63,6 +63,7 @@ class _Run:
         self.gathering: Any = None
         self.is_hidden = False  # whether libraries find no process group
         self.is_one_process = False  # whether this rank computes a batch that counts for all ranks
+        self.is_reading = False  # whether a DataLoader reads rows in the script's process
         self.reads_whole = False  # whether every rank reads all rows of its batches
         self.checks: dict[str, Any] = {}  # what the spot checks have shown
         self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1

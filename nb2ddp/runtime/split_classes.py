@@ -81,6 +81,7 @@ def _is_to_divide() -> bool:
     functorch: Any = torch._C._functorch
     return (
         _run.meets
+        and not _run.is_reading
         and torch._C._current_graph_task_id() == -1
         and not torch.jit.is_tracing()
         and functorch.peek_interpreter_stack() is None
