@@ -67,7 +67,7 @@ def marimo_cells(path: Path, text: str) -> list[MarimoCell]:
         )
     alias = _marimo_name(cells)
     sources = _with_own_names(cells)
-    made = [_as_text(source, alias) or MarimoCell(source) for source in sources]
+    made = [_as_text(source, alias) or MarimoCell(_printing(source, alias)) for source in sources]
     code = "\n".join(cell.source for cell in made if not cell.is_text)
     if asks := re.search(rf"\b{alias}\.(ui\.\w+|stop|state)\b", code):
         raise NotebookError(
@@ -190,6 +190,22 @@ def _renamed(source: str, names: dict[str, str]) -> str:
         row, start, end = token.start[0] - 1, token.start[1], token.end[1]
         lines[row] = lines[row][:start] + names[token.string] + lines[row][end:]
     return "".join(lines)
+
+
+def _printing(source: str, alias: str) -> str:
+    """Return a cell that prints the text which ``mo.md(text)`` shows at its end."""
+    try:
+        last = ast.parse(source).body[-1]
+    except (SyntaxError, ValueError, IndexError):
+        return source
+    match last:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="md"))) if (
+            name == alias
+        ):
+            lines = source.splitlines()
+            lines[last.lineno - 1] = lines[last.lineno - 1].replace(f"{alias}.md", "print", 1)
+            return "\n".join(lines)
+    return source
 
 
 def _marimo_name(cells: list[_Found]) -> str:
