@@ -68,9 +68,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         trainer, statement = facts.trained(call), facts.statement(call)
         if trainer is None or not _is_place(trainer):
             continue
-        names = (cst.ensure_type(name, cst.Name) for name in matchers.findall(trainer, matchers.Name()))
-        if any(of is not None and facts.contains(statement, of.node) for of in map(facts.binding, names)):
-            yield Decline(_UNNAMED, call)  # which this statement makes
+        if _is_named_within(facts, trainer, statement):
+            yield Decline(_UNNAMED, call)
             continue
         code = cst_nodes.code_of(trainer)
         check = helper(facts, "check_replicas")
@@ -130,6 +129,15 @@ def _named(facts: Facts, options: Options) -> Iterator[Finding]:
                     yield Insert(statement, "after", code, _FREES)
             case _:
                 yield Decline(_UNNAMED, call)
+
+
+def _is_named_within(facts: Facts, trainer: cst.BaseExpression, statement: Statement) -> bool:
+    """Return whether a statement itself gives a Trainer its name: by a walrus, or in a comprehension."""
+    names = [cst.ensure_type(name, cst.Name) for name in matchers.findall(trainer, matchers.Name())]
+    made = [binding.node for binding in map(facts.binding, names) if binding is not None]
+    loops = facts.nodes(cst.CompFor, within=statement)
+    targets = {name.value for loop in loops for name in facts.nodes(cst.Name, within=loop.target)}
+    return any(facts.contains(statement, node) for node in made) or any(n.value in targets for n in names)
 
 
 def _is_place(node: cst.BaseExpression) -> bool:

@@ -56,3 +56,8 @@ t = Trainer(llm)
 ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
 print(t.train().training_loss)
 ddp.check_replicas(ddp_model)
+
+# case: a comprehension whose name is another Trainer's
+each = Trainer(llm)
+[each.train() for each in [Trainer(llm), Trainer(llm)]]
+# decline, line 2: this Trainer has no name; assign it to a variable on a line of its own
