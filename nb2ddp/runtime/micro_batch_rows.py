@@ -130,7 +130,7 @@ class _Rows:
         found = {}
         for name, value in self.inputs.items() if isinstance(self.inputs, Mapping) else ():
             if isinstance(value, list) and value and all(isinstance(item, bool) for item in value):
-                value = torch.tensor(value)
+                value = torch.tensor(value, device="cpu")
             if not isinstance(value, torch.Tensor) or value.is_floating_point() or not self._has_rows(value):
                 continue
             shifted = [(" shifted", value != 0, 1)] if value.ndim > 1 else []

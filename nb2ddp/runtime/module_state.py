@@ -164,7 +164,7 @@ def _numbers(value: Any) -> Iterator[Any]:
     for leaf in pytree.tree_leaves(value):
         if _is_array(leaf) or isinstance(leaf, array.array):
             plain = getattr(leaf, "dtype", None) is None or leaf.dtype.kind in "biufc"
-            yield torch.as_tensor(leaf.tolist() if plain else [len(leaf)])
+            yield torch.as_tensor(leaf.tolist() if plain else [len(leaf)], device="cpu")
         elif isinstance(leaf, torch.Tensor | int | float):
             yield leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
         elif isinstance(leaf, str | bytes) or _is_record(leaf):

@@ -169,7 +169,7 @@ class _Joins:
             else:
                 terms = [part * weight for part, weight in zip(parted, weights, strict=True) if weight]
                 wanted = leaf if leaf.is_floating_point() else leaf.double()
-                error = _difference(wanted, torch.as_tensor(sum(terms)))
+                error = _difference(wanted, torch.as_tensor(sum(terms), device=leaf.device))
             found[way] = max(error, so_far[way] if so_far else 0.0)
         return found
 

@@ -144,7 +144,7 @@ def _gradients(output: Any, parameters: list[Any]) -> list[Any] | None:
     grad: Any = getattr(torch.autograd.grad, "__wrapped__", torch.autograd.grad)
     of = [x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor) and x.requires_grad]
     drawn = torch.Generator().manual_seed(0)
-    weights = [torch.randn(x.shape, generator=drawn, dtype=torch.float64).to(x) for x in of]
+    weights = [torch.randn(x.shape, generator=drawn, dtype=torch.float64, device="cpu").to(x) for x in of]
     if not of or not parameters:
         return None
     found = grad(of, parameters, weights, allow_unused=True)

@@ -78,20 +78,20 @@ def _group_of_rows() -> Any:
 def _rows_of_ranks(packed: torch.Tensor) -> list[Any]:
     """Return what each rank has packed, in the order of ranks. A collective."""
     group, ranks = _group_of_rows(), range(_run.world_size)
-    sizes = [torch.zeros(1, dtype=torch.int64) for _ in ranks]
-    dist.all_gather(sizes, torch.tensor([len(packed)]), group=group)
+    sizes = [torch.zeros(1, dtype=torch.int64, device="cpu") for _ in ranks]
+    dist.all_gather(sizes, torch.tensor([len(packed)], device="cpu"), group=group)
     most = max(map(int, sizes))
     own = packed if len(packed) == most else torch.cat([packed, packed.new_zeros(most - len(packed))])
-    received = [torch.empty(most, dtype=torch.uint8) for _ in ranks]
+    received = [torch.empty(most, dtype=torch.uint8, device="cpu") for _ in ranks]
     dist.all_gather(received, own, group=group)
     return [_of_tensor(of_rank) for of_rank in received]
 
 
 def _rows_of_rank(packed: torch.Tensor | None, rank: int) -> Any:
     """Return what one rank has packed. A collective."""
-    size = torch.tensor([0 if packed is None else len(packed)])
+    size = torch.tensor([0 if packed is None else len(packed)], device="cpu")
     dist.broadcast(size, rank, group=_group_of_rows())
     if packed is None or rank != _run.rank:
-        packed = torch.empty(int(size), dtype=torch.uint8)
+        packed = torch.empty(int(size), dtype=torch.uint8, device="cpu")
     dist.broadcast(packed, rank, group=_group_of_rows())
     return _of_tensor(packed)

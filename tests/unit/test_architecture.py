@@ -249,3 +249,18 @@ def test_commands_print_through_one_function(module: str) -> None:
     """`cli.common.echo` makes outside text safe for a terminal; click's own functions do not."""
     calls = [ast.unparse(node.func) for node in ast.walk(MODULES[module]) if isinstance(node, ast.Call)]
     assert not {"click.echo", "click.secho", "click.style", "print"} & set(calls)
+
+
+def test_the_runtime_says_of_each_tensor_where_it_is() -> None:
+    """A notebook may call ``torch.set_default_device("cuda")``; the list is torch.utils._device's of what it moves."""
+    makers = {"arange", "as_tensor", "asarray", "empty", "eye", "full", "linspace", "ones", "rand", "randint"}
+    makers |= {"randn", "randperm", "scalar_tensor", "tensor", "zeros"}
+    left_out = [
+        f"{path.name}:{call.lineno}"
+        for path in (PACKAGE / "runtime").glob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call)
+        and ast.unparse(call.func) in {f"torch.{name}" for name in makers}
+        and not any(keyword.arg == "device" for keyword in call.keywords)
+    ]
+    assert left_out == []
