@@ -3,12 +3,14 @@
     python benchmarks/loops.py prepare FOLDER [--old CHECKOUT]   write the notebooks and convert them (no GPU)
     python benchmarks/loops.py run FOLDER [LOOP...] [--rounds 3] run them, print a row for each (needs GPUs)
                                  [--ranks 2] [--cpu]             on gloo ranks: the benchmark's own code is tried so
+                                 [--variants one,ddp]
 
 The two halves may run on different machines: FOLDER holds all that the second needs. Models and rows are made
 there, at random. The variants of a loop take turns, as many times over as there are rounds:
 
 ``one``   the notebook in one process
 ``ddp``   its script on the ranks
+``host``  the script on ranks whose GPUs do not reach each other directly (NCCL_P2P_DISABLE=1), as two T4s do not
 ``old``   the script of another revision (--old) on the ranks
 ``part``  the notebook in one process with a rank's number of rows in each batch and no other rank to wait for: no
           way of dividing its batches is faster
@@ -221,13 +223,16 @@ def measure(here: Path, variant: str, ranks: int) -> tuple[float, list[float]]:
     Raises:
         RuntimeError: it ended with another exit code than 0; its output is in the log beside it.
     """
-    command = [sys.executable, "-u", f"{variant}.py"]
-    if (here / variant).is_dir():
+    command, env = [sys.executable, "-u", f"{variant}.py"], dict(os.environ)
+    if variant == "host":
+        env["NCCL_P2P_DISABLE"] = "1"
+    script = "ddp" if variant == "host" else variant
+    if (here / script).is_dir():
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
-        command = [sys.executable, "-u", *torchrun, f"{variant}/train_ddp.py"]
+        command = [sys.executable, "-u", *torchrun, f"{script}/train_ddp.py"]
     times, losses = [], []
     with open(here / f"{variant}.log", "w") as log:
-        process = subprocess.Popen(command, cwd=here, stdout=subprocess.PIPE, stderr=log, text=True)
+        process = subprocess.Popen(command, cwd=here, env=env, stdout=subprocess.PIPE, stderr=log, text=True)
         assert process.stdout is not None
         for line in process.stdout:
             log.write(line)
@@ -239,15 +244,15 @@ def measure(here: Path, variant: str, ranks: int) -> tuple[float, list[float]]:
     return statistics.median(b - a for a, b in zip(times[WARM:], times[WARM + 1 :], strict=False)), losses
 
 
-def run(folder: Path, loops: list[str], ranks: int, rounds: int) -> None:
+def run(folder: Path, loops: list[str], ranks: int, rounds: int, wanted: list[str]) -> None:
     """Let the variants of each loop take turns, and print a row for each."""
     print(f"{'loop':20}{'variant':9}{'s/step':>8}  {'times one':22}  loss", flush=True)
     for loop in loops or LOOPS:
         here = folder / loop.replace(" ", "_")
         variants = [
             name
-            for name in ("one", "ddp", "old", "part")
-            if (here / f"{name}.py").exists() or (here / name).is_dir()
+            for name in ("one", "ddp", "host", "old", "part")
+            if name in wanted and ((here / f"{name}.py").exists() or (here / name).is_dir() or name == "host")
         ]
         steps: dict[str, list[float]] = {name: [] for name in variants}
         curves: dict[str, list[float]] = {}
@@ -280,12 +285,14 @@ def main() -> None:
     parser.add_argument("--old", type=Path)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--variants", default="one,ddp,host,old,part")
     parser.add_argument("--cpu", action="store_true")
     arguments = parser.parse_args()
     if arguments.what == "prepare":
         prepare(arguments.folder, arguments.old, arguments.cpu, arguments.ranks)
     else:
-        run(arguments.folder.resolve(), arguments.loops, arguments.ranks, arguments.rounds)
+        wanted = arguments.variants.split(",")
+        run(arguments.folder.resolve(), arguments.loops, arguments.ranks, arguments.rounds, wanted)
 
 
 if __name__ == "__main__":
