@@ -63,7 +63,7 @@ def generations(given: Mapping[str, cst.BaseExpression]) -> str:
 
 
 # Trainers that sample completions in each step: the ranks divide the prompts, and the libraries must know of them.
-_GENERATING = re.compile(r"GRPO|RLOO|OnlineDPO|NashMD|XPO|PPO|GKD|GOLD|OPD")
+_GENERATING = re.compile(r"GRPO|RLOO|OnlineDPO|NashMD|XPO|PPO")
 
 
 def libraries_know_ranks(facts: Facts, strategy: str) -> bool:

@@ -37,6 +37,17 @@ ddp_model = ddp.wrap_rank_trainer(t)  # nb2ddp: train through one DDP wrapper; `
 t.train()
 ddp.check_replicas(ddp_model)
 
+# case: one that generates in some micro-batches, each of which one rank computes
+from trl.experimental.gkd import GKDTrainer
+t = GKDTrainer(llm, teacher)
+t.train()
+# output
+from trl.experimental.gkd import GKDTrainer
+t = GKDTrainer(llm, teacher)
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+t.train()
+ddp.check_replicas(ddp_model)
+
 # case: Unsloth's
 from unsloth import UnslothTrainer
 t = UnslothTrainer(llm)
