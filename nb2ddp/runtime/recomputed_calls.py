@@ -328,7 +328,8 @@ class _Comparison:
             apart = _gradients_apart(trials, self._call, join, some, trained)
             if trials.kept:
                 return f"backward() keeps in `{trials.kept[0]}` what it computes from a batch's rows", None
-            most = 0.1 if in_16_bits else 3e-3 if torch.cuda.is_available() else 5e-5
+            of_gpu = _checks.narrowed(3e-3, "gradients") if torch.cuda.is_available() else 5e-5
+            most = 0.1 if in_16_bits else of_gpu
             apart = from_main_process(functools.partial(copy.copy, apart))
             if apart is not None and apart[0] <= most:
                 return None, apart[0]
@@ -370,6 +371,8 @@ def _tolerance_of(in_16_bits: bool, floor: float) -> Callable[[torch.Tensor], fl
 
     def tolerance(value: torch.Tensor) -> float:
         rounding = 3e-2 if in_16_bits and value.is_floating_point() else _tolerance(value)
+        if value.is_cuda and value.is_floating_point() and not in_16_bits:
+            rounding = _checks.narrowed(rounding, "difference")
         return max(rounding, floor)
 
     return tolerance

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nb2ddp.runtime import spot_checks
 from tests.support.ranks import RankServer
 from tests.unit.runtime.conftest import START
 from tests.unit.runtime.test_loops_like_notebooks import SCRIPT
@@ -301,3 +302,22 @@ def test_a_fault_in_a_trainer_is_said(trainers: RankServer, tmp_path: Path, faul
     assert re.search("a check failed|nb2ddp: ERROR|RuntimeError: rank|RuntimeError: .*replicas", said), (
         ended.text
     )
+
+
+@pytest.mark.parametrize(
+    ("shown", "tolerance"),
+    [
+        pytest.param(None, 3e-3, id="nothing shown yet"),
+        pytest.param(1e-7, 3e-4, id="32 bits"),
+        pytest.param(2e-5, 6e-4, id="between"),
+        pytest.param(8e-4, 3e-3, id="TF32"),
+    ],
+)
+def test_a_gpu_that_rounds_little_is_held_to_it(
+    monkeypatch: pytest.MonkeyPatch, shown: float | None, tolerance: float
+) -> None:
+    """A hook on a gradient that begins to clip was 3e-3 of it off, which TF32 may be too."""
+    monkeypatch.setattr(spot_checks._run, "checks", {})
+    checks = spot_checks._SpotChecks()
+    spot_checks._run.checks = {"checked": int(shown is not None), "gradients": shown}
+    assert checks.narrowed(3e-3, "gradients") == pytest.approx(tolerance)
