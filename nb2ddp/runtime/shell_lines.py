@@ -1,5 +1,6 @@
 """Run the notebook's ``!`` lines and write its ``%%writefile`` cells once, on rank 0."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -18,14 +19,23 @@ def shell(command: str) -> None:
 
 
 def shell_output(command: str) -> list[str]:
-    """Run ``x = !command`` on rank 0; the others wait. Return its output as a list of lines, on every rank."""
+    """Run ``x = !command`` on rank 0; the others wait. Return its output as a list of lines, on every rank.
+
+    It is IPython's SList, with ``.n``, ``.s`` and ``.grep()``, where IPython is installed.
+    """
 
     def run() -> list[str]:
         env = environment_without_ranks()
         done = subprocess.run(command, shell=True, text=True, stdout=subprocess.PIPE, env=env)
         return done.stdout.splitlines()
 
-    return from_main_process(run)
+    lines = from_main_process(run)
+    with contextlib.suppress(ImportError):
+        from IPython.utils.text import SList
+
+        found: list[str] = SList(lines)
+        return found
+    return lines
 
 
 def environment_without_ranks() -> dict[str, str]:
