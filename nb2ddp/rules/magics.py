@@ -157,7 +157,10 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         append = shell.text.startswith("-a ")
         path = command_code(shell.text.removeprefix("-a ").strip().strip("\"'"), facts.names_at(shell.call))
         mode = ', "a"' if append else ""
-        code = f"{helper(facts, 'write_file')}({path}, {literal([shell.body])}{mode})"
+        body = (
+            f"{shell.body}\n" if shell.body and not shell.body.endswith("\n") else shell.body
+        )  # as IPython's
+        code = f"{helper(facts, 'write_file')}({path}, {literal([body])}{mode})"
         yield Edit.to(shell.call, "%%writefile writes its file once, on rank 0", code)
     else:
         yield Decline(

@@ -17,7 +17,7 @@ FILES = {
         'ddp.write_file("train.py", """print("a\\\\n")\n""")\n',
     ),
     "appended": ("%%writefile -a log.txt\none\n", 'ddp.write_file("log.txt", """one\n""", "a")\n'),
-    "by its other name, quoted": ('%%file "my file.txt"\nx', 'ddp.write_file("my file.txt", "x")\n'),
+    "by its other name, quoted": ('%%file "my file.txt"\nx', 'ddp.write_file("my file.txt", """x\n""")\n'),
     "with triple quotes inside": (
         '%%writefile a.py\n"""Doc."""\nx\n',
         'ddp.write_file("a.py", \'\'\'"""Doc."""\nx\n\'\'\')\n',
