@@ -4,7 +4,6 @@ import collections
 import contextlib
 import functools
 import math
-import sys
 import time
 import weakref
 from collections.abc import Callable
@@ -32,7 +31,7 @@ from nb2ddp.runtime.object_collectives import _largest_of_ranks, from_all_ranks,
 from nb2ddp.runtime.prints import _seeing_prints
 from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.recomputed_calls import _Comparison, _start_of
-from nb2ddp.runtime.run_state import _run, is_main_process
+from nb2ddp.runtime.run_state import _run, _warn, is_main_process
 from nb2ddp.runtime.same_losses import _are_same_batches, _is_looked_at, _Losses
 from nb2ddp.runtime.split_classes import _as_it_was, _divide_no_parts, _splits
 from nb2ddp.runtime.spot_checks import _checks
@@ -387,7 +386,7 @@ class _Split:
         """Print a warning once a run, whatever model it is of, on rank 0."""
         if is_main_process and text not in _said_of_models:
             _said_of_models.add(text)
-            print(f"nb2ddp: WARNING: {text}", file=sys.stderr, flush=True)
+            _warn(text)
 
 
 _said_of_models = set[str]()

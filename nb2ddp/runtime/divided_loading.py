@@ -20,7 +20,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import _utils, dataloader
 
 from nb2ddp.runtime.read_rows import _DIFFERS, _FAILS, _ROWS_DRAW, _Asked, _looked_at, _Read, _sent_share
-from nb2ddp.runtime.run_state import _run, _warn, is_main_process
+from nb2ddp.runtime.run_state import _run, _say, _warn
 from nb2ddp.runtime.sent_rows import _as_tensor, _of_tensor, _rows_of_rank, _rows_of_ranks
 from nb2ddp.runtime.spot_checks import _checks
 
@@ -69,9 +69,9 @@ class _Loading:
                 f"{self.name}: {why}. From here on every rank reads all rows",
                 f" Its batches may differ from one process's since the {self.good or self.batches}th.",
             )
-        elif is_main_process and (self.name, why) not in _said:
+        elif (self.name, why) not in _said:
             _said.add((self.name, why))
-            print(f"nb2ddp: every rank reads all rows of {self.name}, which saves no time: {why}")
+            _say(f"every rank reads all rows of {self.name}, which saves no time: {why}")
         self.is_over, self.is_divided = True, False
 
     def see(self, start: float, how: str) -> None:

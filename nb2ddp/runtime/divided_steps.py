@@ -13,7 +13,7 @@ from nb2ddp.runtime.micro_batch_rows import _SUM, _Part, _Rows
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _Draws
 from nb2ddp.runtime.row_parts import _RowParts
-from nb2ddp.runtime.run_state import _run, _warn, is_main_process
+from nb2ddp.runtime.run_state import _run, _say, _warn
 from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.step_plans import _in_parts, _planned, _Unit
 from nb2ddp.runtime.summed_gradients import _aside, _distance, _rounding, _sum_in_buckets
@@ -94,8 +94,8 @@ class _DividedSteps:
                 f"{count} of a step's {len(self.samples)} micro-batches cannot be divided over the ranks: {why}. "
                 "One rank computes each of them while others wait, which is right and slower"
             )
-        elif is_main_process:
-            print(f"nb2ddp: each micro-batch is computed whole, by one of the ranks: {why}")
+        else:
+            _say(f"each micro-batch is computed whole, by one of the ranks: {why}")
 
     def _try_parts(self, turn: int, whole: _Note, alone: list[Any]) -> None:
         """Compute this rank's rows of a micro-batch, and find how the ranks' parts give the whole. A collective."""
@@ -142,9 +142,9 @@ class _DividedSteps:
             )
         elif why:
             self._say_undivided(why)
-        elif not known and is_main_process:
-            print(
-                "nb2ddp: rows of a micro-batch are divided where that evens out the ranks: a check "
+        elif not known:
+            _say(
+                "rows of a micro-batch are divided where that evens out the ranks: a check "
                 f"{'without dropout ' * near}has shown that its loss, gradients and figures are those of its parts, "
                 "up to rounding"
             )

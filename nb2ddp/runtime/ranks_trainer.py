@@ -18,7 +18,7 @@ from nb2ddp.runtime.callbacks import _decide_on_rank_0
 from nb2ddp.runtime.ddp_wrapper import _ddp, _leaves_out
 from nb2ddp.runtime.other_replicas import _trained
 from nb2ddp.runtime.process_group import _begin
-from nb2ddp.runtime.run_state import _RANK_VARIABLES, _run, is_main_process
+from nb2ddp.runtime.run_state import _RANK_VARIABLES, _run, _say
 from nb2ddp.runtime.same_data import _check_same_data
 from nb2ddp.runtime.saving import _drop_half_checkpoints, _wait_for_save
 from nb2ddp.runtime.unseen_gradients import _average_unseen
@@ -92,11 +92,9 @@ def share_batch(
         per_rank += 1
     total, wanted = per_rank * steps * _run.world_size, batch_size * accumulation_steps
     processes = f"{_run.world_size} process{'es' * (_run.world_size > 1)}"
-    print(f"nb2ddp: batch {per_rank} x {steps} accumulation steps x {processes} = {total} per step")
+    _say(f"batch {per_rank} x {steps} accumulation steps x {processes} = {total} per step")
     if total != wanted:
-        print(
-            f"nb2ddp: WARNING: the notebook's batch of {wanted} does not divide: a step takes {total} samples"
-        )
+        _say(f"WARNING: the notebook's batch of {wanted} does not divide: a step takes {total} samples")
     return per_rank, steps
 
 
@@ -158,11 +156,10 @@ def _leave_experts_uncompiled(model: torch.nn.Module) -> None:
     with_experts = any("expert" in name for name, _ in model.named_parameters())
     if "unsloth" in sys.modules and with_experts and "UNSLOTH_BLOCK_COMPILE" not in os.environ:
         os.environ["UNSLOTH_BLOCK_COMPILE"] = "0"
-        if torch.cuda.is_available() and is_main_process:
-            print(
-                "nb2ddp: Unsloth's compiled blocks are off, for with experts they fail on several GPUs: in 16 bits "
-                "that rounds otherwise, so losses are near the notebook's (by about 1e-3 of the loss), not equal",
-                flush=True,
+        if torch.cuda.is_available():
+            _say(
+                "Unsloth's compiled blocks are off, for with experts they fail on several GPUs: in 16 bits "
+                "that rounds otherwise, so losses are near the notebook's (by about 1e-3 of the loss), not equal"
             )
 
 

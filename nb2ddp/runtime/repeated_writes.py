@@ -9,7 +9,7 @@ import weakref
 from typing import Any
 
 from nb2ddp.runtime.object_collectives import from_all_ranks
-from nb2ddp.runtime.run_state import _run, is_main_process
+from nb2ddp.runtime.run_state import _run, _warn, is_main_process
 from nb2ddp.runtime.script_location import _place
 from nb2ddp.runtime.spot_checks import _checks, _Effect
 
@@ -78,10 +78,8 @@ class _Writes:
                 continue
             self.said.add(place)
             if len(self.said) <= _MOST_WARNINGS:
-                print(
-                    f'nb2ddp: WARNING: {place} "{os.path.relpath(path)}" on every rank, where the notebook does so '
-                    "once: put it below `if ddp.is_main_process:` in the script",
-                    file=sys.stderr,
-                    flush=True,
+                _warn(
+                    f'{place} "{os.path.relpath(path)}" on every rank, where the notebook does so '
+                    "once: put it below `if ddp.is_main_process:` in the script"
                 )
         self.places = {}

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.object_collectives import from_all_ranks
-from nb2ddp.runtime.run_state import _T, _run, is_main_process
+from nb2ddp.runtime.run_state import _T, _run, _say, is_main_process
 from nb2ddp.runtime.spot_checks import _checks
 
 
@@ -71,9 +71,9 @@ def check_replicas(model: Any = None, result: _T | None = None) -> _T | None:
         if is_main_process:
             print(f"nb2ddp: ERROR: {_run.failures[-1]}", file=sys.stderr, flush=True)
     elif len(digests) < len(trained):
-        print(f"nb2ddp: {_run.world_size} ranks hold one model in shards{steps}")
+        _say(f"{_run.world_size} ranks hold one model in shards{steps}")
     elif digests:
-        print(f"nb2ddp: {_run.world_size} replicas equal, bit for bit{steps}")
+        _say(f"{_run.world_size} replicas equal, bit for bit{steps}")
     _run.compared_steps = _run.steps
     _checks.say()
     return result

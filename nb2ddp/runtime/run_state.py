@@ -88,7 +88,13 @@ class _Run:
 _run = _Run()
 
 
-def _warn(text: str) -> None:
-    """Print a warning, on rank 0."""
+def _say(text: str) -> None:
+    """Print a line about the run, on rank 0: in the terminal, whatever the notebook has made of ``sys.stdout``."""
     if is_main_process:
-        print(f"nb2ddp: WARNING: {text}", file=sys.stderr, flush=True)
+        print(f"nb2ddp: {text}", file=sys.__stdout__, flush=True)
+
+
+def _warn(text: str) -> None:
+    """Print a warning, on rank 0, like `_say`."""
+    if is_main_process:
+        print(f"nb2ddp: WARNING: {text}", file=sys.__stderr__, flush=True)

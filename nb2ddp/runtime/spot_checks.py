@@ -7,11 +7,10 @@ The parts that train ask `is_checked` at each step, compare, and call `record` o
 import contextlib
 import os
 import random
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from nb2ddp.runtime.run_state import _run, is_main_process
+from nb2ddp.runtime.run_state import _run, _say, _warn
 
 _CHECKS = os.environ.get("NB2DDP_CHECKS", "")  # how many of the first 300 steps, or "off"
 _STRICT = os.environ.get("NB2DDP_STRICT") == "1"
@@ -89,8 +88,7 @@ class _SpotChecks:
         _run.checks["failed"].append(text)
         if _STRICT:
             _run.failures.append(text)
-        if is_main_process:
-            print(f"nb2ddp: WARNING: {text}", file=sys.stderr, flush=True)
+        _warn(text)
 
     def summary(self) -> str:
         """Return the line for the end of the run; "" where nothing was asked for."""
@@ -119,7 +117,7 @@ class _SpotChecks:
         text = self.summary()
         if text and text != _run.checks.get("said"):
             _run.checks["said"] = text
-            print(f"nb2ddp: {text}")
+            _say(text)
 
 
 class _Effect(BaseException):

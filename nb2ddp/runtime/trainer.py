@@ -6,7 +6,7 @@ from typing import Any
 from nb2ddp.runtime.callbacks import _decide_on_rank_0, _leave_writing_to_rank_0, _make_also
 from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
-from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.run_state import _run, _say
 from nb2ddp.runtime.saving import _drop_half_checkpoints, _wait_for_save
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.turns import _Turns
@@ -30,7 +30,7 @@ def wrap_trainer(trainer: Any, batch: str = "preserve", whole: bool = False) -> 
             trainer.args.gradient_accumulation_steps *= _run.world_size
         size, steps = trainer.args.per_device_train_batch_size, trainer.args.gradient_accumulation_steps
         how = "whole on each of" if whole else "in turns on"
-        print(f"nb2ddp: batch {size} x {steps}, {how} {_run.world_size} processes = {size * steps} per step")
+        _say(f"batch {size} x {steps}, {how} {_run.world_size} processes = {size * steps} per step")
         _set_random_state(from_main_process(_random_state))
     return trainer.model
 

@@ -71,7 +71,8 @@ def test_shell_lines_run_once(run: Run, ranks: int) -> None:
         print("before")
         ddp.shell("echo shell; echo x >> ran; env | grep ^RANK; false")
         ddp.shell("source /dev/null && [[ 1 == 1 ]] && echo bash")
-        note(lines=ddp.shell_output("echo x >> ran; echo one; echo two"), there=open("ran").read())
+        lines = ddp.shell_output("echo x >> ran; echo one; echo two")
+        note(lines=lines, there=open("ran").read(), text=lines.n, found=list(lines.grep("w")))
         ddp.write_file("file.py", "text é\\n")
         ddp.write_file("file.py", "more\\n", "a")
         note(file=open("file.py", encoding="utf-8").read())
@@ -82,7 +83,7 @@ def test_shell_lines_run_once(run: Run, ranks: int) -> None:
     assert not any(ended.codes), ended.text
     for notes in ended.notes:
         expected = {"lines": ["one", "two"], "there": "x\nx\n", "file": "text é\nmore\n", "bare": False}
-        assert notes == expected
+        assert notes == {**expected, "text": "one\ntwo", "found": ["two"]}
     assert ended.ranks[0].out == "before\nshell\nbash\n"
     assert not any(rank.out for rank in ended.ranks[1:])
 
@@ -119,3 +120,25 @@ def test_one_process_waits_for_nothing(run: Run) -> None:
     )
     assert ended.codes == [0], ended.text
     assert ended.notes == [{"main": True, "all": [3], "one": 4, "checked": "result"}]
+
+
+def test_lines_about_the_run_are_not_in_the_notebooks_own_log(run: Run) -> None:
+    ended = run(
+        """
+        import sys, torch
+        ddp.init_process_group()
+        model = torch.nn.Linear(2, 1)
+        ddp.parallelize(model)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        sys.stdout = open(f"log{rank}.txt", "w")
+        model(torch.ones(4, 2)).sum().backward()
+        optimizer.step()
+        ddp.check_replicas()
+        print("mine", flush=True)
+        note(log=open(f"log{rank}.txt").read())
+        """,
+        2,
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes[0] == {"log": "mine\n"}
+    assert "replicas equal" in ended.ranks[0].out
