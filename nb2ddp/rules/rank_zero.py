@@ -216,7 +216,7 @@ def _of_rank_0(facts: Facts, path: cst.BaseExpression | None) -> Edit:
         assert isinstance(node, cst.BaseExpression)
         whole = cst_nodes.parenthesised(node) if isinstance(node, cst.IfExp | cst.Lambda) else node
         test = cst_nodes.expression(helper(facts, "is_main_process"))
-        return cst.IfExp(test=test, body=whole, orelse=cst_nodes.expression("os.devnull"))
+        return cst.IfExp(test=test, body=whole, orelse=cst_nodes.expression(f"{facts.our('os')}.devnull"))
 
     return Edit(path, rank_zero_work.WRITES, of_one_rank)
 
