@@ -138,11 +138,14 @@ class Calls(Kinds):
         return found
 
     def sites(
-        self, node: cst.CSTNode, stop: Callable[[cst.CSTNode], bool] = lambda _: False
+        self,
+        node: cst.CSTNode,
+        stop: Callable[[cst.CSTNode], bool] = lambda _: False,
+        callers: Callable[[cst.FunctionDef], Sequence[cst.Call]] | None = None,
     ) -> Iterator[cst.CSTNode]:
         """Yield a node, and the calls that lead to it through functions of the notebook, the nearest first.
 
-        What leads to a site that ``stop`` matches is left out.
+        What leads to a site that ``stop`` matches is left out. ``callers`` may give fewer calls of a function, or more.
         """
         queue, seen = deque([node]), {node}
         while queue:
@@ -150,9 +153,9 @@ class Calls(Kinds):
             yield site
             function = self.around(site, cst.FunctionDef)
             if function is not None and not stop(site):
-                callers = [call for call in self.callers(function) if call not in seen]
-                seen.update(callers)
-                queue += callers
+                found = [call for call in (callers or self.callers)(function) if call not in seen]
+                seen.update(found)
+                queue += found
 
     # ---- from a call to functions ---------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from functools import partial
 
 import libcst as cst
 
@@ -104,20 +105,18 @@ def called_by_all(facts: Facts, node: cst.CSTNode) -> bool:
     ``except``, and a loop that waits for something may run on one rank alone. What is only called after
     training, rank 0 runs.
     """
-    return _reached(facts, node, set())
+    return all(_leads_on(facts, site) for site in facts.sites(node, callers=partial(_callers, facts)))
 
 
-def _reached(facts: Facts, node: cst.CSTNode, seen: set[cst.CSTNode]) -> bool:
-    for parent in facts.parents(node):
+def _leads_on(facts: Facts, site: cst.CSTNode) -> bool:
+    """Return whether all ranks come to a site that come to its function, and they all do, as far as can be seen."""
+    for parent in facts.parents(site):
         if isinstance(parent, cst.While) and _waits(facts, parent):
             return False
         if isinstance(parent, cst.Lambda | cst.ClassDef | cst.ExceptHandler):
             return False
         if isinstance(parent, cst.FunctionDef):
-            if parent in seen:
-                return True
-            seen.add(parent)
-            return _all_call(facts, parent, seen)
+            return _is_event(facts, parent) or bool(_callers(facts, parent))
     return True
 
 
@@ -137,33 +136,33 @@ def _waits(facts: Facts, loop: cst.While) -> bool:
     return not goes_on and any(from_outside(facts, test) for test in (loop.test, *ends))
 
 
-def _all_call(facts: Facts, function: cst.FunctionDef, seen: set[cst.CSTNode]) -> bool:
+def _is_event(facts: Facts, function: cst.FunctionDef) -> bool:
+    """Match ``on_epoch_end`` of a Trainer's callback."""
+    home, name = facts.scope(function), function.name.value
+    of_callback = isinstance(home, cst.ClassDef) and any(b.endswith("Callback") for b in facts.bases(home))
+    return of_callback and name.startswith("on_") and name not in _OF_A_MICRO_BATCH
+
+
+def _callers(facts: Facts, function: cst.FunctionDef) -> Sequence[cst.Call]:
+    """Return the calls of a function while training goes on; none where something else may call it, too."""
+    home, name = facts.scope(function), function.name.value
     if not all(_NO_GRADIENT.search(cst_nodes.code_of(mark.decorator)) for mark in function.decorators):
-        return False
-    home = facts.scope(function)
-    if isinstance(home, cst.ClassDef):
-        name, bases = function.name.value, facts.bases(home)
-        if any(of.endswith("Callback") for of in bases) and name not in _OF_A_MICRO_BATCH:
-            return name.startswith("on_") or _all_call_method(facts, function, seen)
-        return bases <= _PLAIN and _all_call_method(facts, function, seen)
-    loads = facts.loads_of(function.name.value)
-    uses = [use for use in loads if not facts.is_dead(use) and not facts.is_after_training(use)]
-    calls = [call for call, _ in facts.calls_of(function.name.value) if not facts.is_after_training(call)]
-    is_passed_on = len(calls) < len(uses)
-    return bool(calls) and not is_passed_on and all(_reached(facts, call, seen) for call in calls)
-
-
-def _all_call_method(facts: Facts, method: cst.FunctionDef, seen: set[cst.CSTNode]) -> bool:
-    name = method.name.value
-    if name == "forward" or (name.startswith("__") and name not in ("__init__", "__call__")):
-        return False  # a library calls it: a DataLoader's worker, say
-    by_name = (call for call in facts.live_calls if facts.method(call) == name)  # of each of several classes
-    callers = facts.callers(method) or ([*by_name] or _by_computed_names(facts) if name[:2] != "__" else [])
-    callers = [caller for caller in callers if not facts.is_after_training(caller)]
+        return ()
+    if not isinstance(home, cst.ClassDef):
+        loads = facts.loads_of(name)
+        uses = [use for use in loads if not facts.is_dead(use) and not facts.is_after_training(use)]
+        calls = [call for call, _ in facts.calls_of(name) if not facts.is_after_training(call)]
+        return calls if len(calls) >= len(uses) else ()  # else it is passed on
+    of_library = name == "forward" or (name.startswith("__") and name not in ("__init__", "__call__"))
+    bases = facts.bases(home)
+    if of_library or not (bases <= _PLAIN or any(base.endswith("Callback") for base in bases)):
+        return ()
     for attribute in facts.attributes:
         if attribute.attr.value == name and not facts.is_dead(attribute) and facts.called(attribute) is None:
-            return False  # it is passed on
-    return bool(callers) and all(_reached(facts, caller, seen) for caller in callers)
+            return ()  # it is passed on
+    by_name = (call for call in facts.live_calls if facts.method(call) == name)  # of each of several classes
+    found = facts.callers(function) or ([*by_name] or _by_computed_names(facts) if name[:2] != "__" else [])
+    return [call for call in found if not facts.is_after_training(call)]
 
 
 def _by_computed_names(facts: Facts) -> list[cst.Call]:
