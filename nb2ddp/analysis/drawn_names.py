@@ -17,8 +17,6 @@ from nb2ddp.source import cst_nodes
 # A process makes what it names so for itself: in a function, it may be meant to be its own.
 _OF_PROCESS = frozenset({"tempfile.mkdtemp", "os.getpid"})
 _IDS = _OF_PROCESS | libraries.SYSTEM_NUMBERS
-# Make a generator that reads the system's random numbers: no seed reaches it.
-_SYSTEM_GENERATORS = frozenset({"random.SystemRandom", "secrets.SystemRandom"})
 # Other calls in such a name: they return the same on every rank, without the other ranks.
 _PLAIN = libraries.TEXT_FUNCTIONS | frozenset(
     "int round range os.environ.get os.getenv pytz.timezone zoneinfo.ZoneInfo".split()
@@ -34,19 +32,13 @@ def is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
     drawn, is_text = False, cst_nodes.holds_text(value)
     for call in facts.calls_in(value):
         name, method = facts.qualified(call.func), facts.method(call)
-        is_id = name in _IDS or draws_from_system(facts, call)
+        is_id = name in _IDS
         if is_id or name in libraries.CLOCKS:
             drawn |= not _is_measured(facts, call)
-        elif name not in _PLAIN | _SYSTEM_GENERATORS and method not in _TO_TEXT:
+        elif name not in _PLAIN and method not in _TO_TEXT:
             return False
         is_text |= is_id or name == "str" or method in _TO_TEXT
     return drawn and is_text and not facts.nodes(cst.NamedExpr, cst.Await, cst.Yield, within=value)
-
-
-def draws_from_system(facts: Facts, call: cst.Call) -> bool:
-    """Match what ``random.SystemRandom()`` draws: ``generator.choices(letters)``."""
-    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
-    return owner is not None and not facts.origins(owner).isdisjoint(_SYSTEM_GENERATORS)
 
 
 def _is_measured(facts: Facts, call: cst.Call) -> bool:
@@ -65,7 +57,7 @@ def shared_names(facts: Facts) -> Collection[cst.BaseExpression]:
     """Return the names that every rank makes, before training ends, and that have to be rank 0's, in order."""
     found: dict[cst.BaseExpression, None] = {}
     for call in facts.live_calls:
-        drawn = facts.qualified(call.func) in libraries.CLOCKS | _IDS or draws_from_system(facts, call)
+        drawn = facts.qualified(call.func) in libraries.CLOCKS | _IDS
         value = _name_around(facts, call) if drawn and not facts.is_after_training(call) else None
         if value is not None and _is_for_all(facts, value):
             found[value] = None
@@ -99,43 +91,22 @@ def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
     made = facts.parent(holder) if isinstance(holder, cst.Arg) else None
     if isinstance(made, cst.Call) and facts.is_arguments_class(made.func):
         return True  # every rank makes training arguments
-    scope = facts.scope(value)
-    if isinstance(scope, cst.Lambda):  # field(default_factory=lambda: ...)
-        home = facts.scope(scope)
-        return (
-            isinstance(home, cst.ClassDef) and not _of_process(facts, value) and _is_made_by_all(facts, home)
-        )
     inner: cst.CSTNode = value
     if isinstance(holder, cst.Param):
         inner = facts.around(holder, cst.FunctionDef, cst.Lambda) or value
-    while isinstance(home := facts.scope(inner), cst.ClassDef):
+    while isinstance(home := facts.scope(inner), cst.ClassDef | cst.Lambda):
         inner = home
     if isinstance(home, cst.FunctionDef) and facts.is_generator(home):
         return False  # it goes on when it is asked
-    if not called_by_all(facts, inner):
+    of_class = isinstance(holder, cst.Lambda) and isinstance(inner, cst.ClassDef)
+    places = [call for call, _ in facts.calls_of(inner.name.value)] if of_class else [inner]
+    if not all(called_by_all(facts, place) for place in places):
         return False
-    once = facts.runs_once(inner) and not isinstance(holder, cst.Arg)
-    if _of_process(facts, value):
-        return once and _has_own_name(holder)
-    return once or (is_kept(facts, value) and not _is_for_each_row(facts, inner))
-
-
-def _is_made_by_all(facts: Facts, definition: cst.ClassDef) -> bool:
-    """Return whether all ranks make the instances of a class, which nothing else reads."""
-    uses = [u for u in facts.loads_of(definition.name.value) if facts.around(u, cst.Annotation) is None]
-    calls = [facts.called(use) for use in uses]
-    return bool(calls) and all(call is not None and called_by_all(facts, call) for call in calls)
-
-
-def _of_process(facts: Facts, value: cst.BaseExpression) -> bool:
-    return any(facts.qualified(call.func) in _OF_PROCESS for call in facts.calls_in(value))
-
-
-def _has_own_name(holder: cst.CSTNode) -> bool:
-    """Match ``name = value`` and ``name: str = value``."""
-    return (isinstance(holder, cst.Assign) and isinstance(holder.targets[0].target, cst.Name)) or (
-        isinstance(holder, cst.AnnAssign) and isinstance(holder.target, cst.Name)
-    )
+    if facts.runs_once(inner) and not isinstance(holder, cst.Arg | cst.Lambda):
+        return True
+    of_process = any(facts.qualified(call.func) in _OF_PROCESS for call in facts.calls_in(value))
+    for_rows = any(_is_for_each_row(facts, place) for place in places)
+    return not of_process and not for_rows and is_kept(facts, value)
 
 
 def _holder(facts: Facts, value: cst.BaseExpression) -> cst.CSTNode | None:

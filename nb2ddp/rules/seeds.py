@@ -24,12 +24,12 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.common_paths import called_by_all
-from nb2ddp.analysis.drawn_names import draws_from_system, is_shared
+from nb2ddp.analysis.drawn_names import is_shared
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.outside import by_clock
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
@@ -64,13 +64,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
         yield from _of_the_moment(facts, call, name)
     yield from _orders_of_sets(facts, calls)
-    shuffled = (c for c in calls if facts.method(c) == "shuffle" and draws_from_system(facts, c))
-    if (first := next(shuffled, None)) is not None:
-        yield Note(
-            "no seed reaches a SystemRandom, so that each rank shuffles in another order; "
-            f"shuffle with random.Random({SEED})",
-            first,
-        )
 
 
 def _of_the_moment(facts: Facts, call: cst.Call, name: str) -> Iterator[Edit]:

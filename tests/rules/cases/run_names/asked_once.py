@@ -182,6 +182,29 @@ fit(Config())
 trainer = SFTTrainer(model)
 trainer.train()
 
+# case: in the default of a field of which a library makes objects, on all ranks
+import os, time
+from dataclasses import dataclass, field
+from transformers import HfArgumentParser
+from trl import SFTConfig, SFTTrainer
+@dataclass
+class Config:
+    out: str = field(default_factory=lambda: f"run_{time.time_ns()}")
+(config,) = HfArgumentParser(Config).parse_args_into_dataclasses([])
+trainer = SFTTrainer(model, args=SFTConfig(config.out))
+trainer.train()
+# output
+import os, time
+from dataclasses import dataclass, field
+from transformers import HfArgumentParser
+from trl import SFTConfig, SFTTrainer
+@dataclass
+class Config:
+    out: str = field(default_factory=lambda: ddp.from_main_process(lambda: f"run_{time.time_ns()}"))
+(config,) = HfArgumentParser(Config).parse_args_into_dataclasses([])
+trainer = SFTTrainer(model, args=SFTConfig(config.out))
+trainer.train()
+
 # case: in an argument of a function and in settings
 import os, time, uuid
 from datetime import datetime
@@ -227,30 +250,22 @@ trainer = SFTTrainer(model, args=Setup.args)
 trainer.train()
 
 # case: the system's random numbers
-import os, random, secrets, string
+import os, secrets
 from trl import SFTConfig, SFTTrainer
-rng = random.SystemRandom()
-out = "runs/" + "".join(random.SystemRandom().choices(string.ascii_letters, k=8))
-logs = "".join(rng.choice(string.digits) for _ in range(4))
 tag = secrets.token_hex(4)
 def folder(letters):
     name = "".join(secrets.choice(letters) for _ in range(4))
     return os.path.join("a", name)
-os.makedirs(out)
-os.makedirs(f"{folder('ab')}/{logs}/{tag}")
+os.makedirs(f"{folder('ab')}/{tag}")
 trainer = SFTTrainer(model)
 trainer.train()
 # output
-import os, random, secrets, string
+import os, secrets
 from trl import SFTConfig, SFTTrainer
-rng = random.SystemRandom()
-out = ddp.from_main_process(lambda: "runs/" + "".join(random.SystemRandom().choices(string.ascii_letters, k=8)))
-logs = ddp.from_main_process(lambda: "".join(rng.choice(string.digits) for _ in range(4)))
 tag = ddp.from_main_process(lambda: secrets.token_hex(4))
 def folder(letters):
     name = ddp.from_main_process(lambda: "".join(secrets.choice(letters) for _ in range(4)))
     return os.path.join("a", name)
-os.makedirs(out)
-os.makedirs(f"{folder('ab')}/{logs}/{tag}")
+os.makedirs(f"{folder('ab')}/{tag}")
 trainer = SFTTrainer(model)
 trainer.train()

@@ -73,12 +73,19 @@ def batches():
 for batch in batches():
     pass
 
-# case: a class of which a library makes objects
+# case: a class of which each row is an object, in a worker of a DataLoader say
 from dataclasses import dataclass, field
+from torch.utils.data import Dataset
 @dataclass
-class Config:
-    out: str = field(default_factory=lambda: f"run_{time.time_ns()}")
-config = parse(Config)
+class Row:
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+class Rows(Dataset):
+    def __getitem__(self, index):
+        return open(Row().key)
+@dataclass
+class Line:
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+lines = [open(Line().key) for row in table]
 
 # case: a folder of this process alone
 import tempfile

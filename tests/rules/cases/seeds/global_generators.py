@@ -23,12 +23,6 @@ k = ShuffleSplit(3)
 c = frame.sample(frac=1)
 y = resample(x, n_samples=5)
 
-# case: the system's random numbers
-import random
-order = random.SystemRandom()
-order.shuffle(rows)
-# note, line 3: no seed reaches a SystemRandom, so that each rank shuffles in another order; shuffle with random.Random(3407)
-
 # last cell
 from trl import SFTTrainer
 trainer = SFTTrainer(model, train_dataset=d)
