@@ -28,13 +28,8 @@ _TEXT_MAKERS = frozenset(
 
 
 def is_path(facts: Facts, node: cst.BaseExpression) -> bool:
-    """Return whether an expression is a Path: ``Path("a") / "b"``, or a name for it."""
+    """Return whether an expression is a Path or a text, or a name for one: not an open file, a buffer, a table."""
     return facts.carries(node, facts.once(_paths))
-
-
-def names_file(facts: Facts, node: cst.BaseExpression) -> bool:
-    """Return whether an expression is a Path or a string, not an open file or a buffer."""
-    return facts.carries(node, facts.once(_texts)) or is_path(facts, node)
 
 
 def is_in_own_folder(facts: Facts, node: cst.BaseExpression) -> bool:
@@ -45,27 +40,11 @@ def is_in_own_folder(facts: Facts, node: cst.BaseExpression) -> bool:
 def _paths(facts: Facts) -> Label:
     def label(node: cst.CSTNode) -> bool | None:
         match node:
-            case cst.Call(func=cst.Attribute(attr=attr)) | cst.Attribute(attr=attr) if (
-                attr.value in _PATH_METHODS
-            ):
-                return None
-            case cst.Call(func=function):
-                return facts.qualified(function) in _PATH_MAKERS
-            case cst.BinaryOperation(operator=cst.Divide(), right=cst.BaseString()):
-                return True
-        return None if isinstance(node, cst.BinaryOperation | cst.Name) else False
-
-    return label
-
-
-def _texts(facts: Facts) -> Label:
-    def label(node: cst.CSTNode) -> bool | None:
-        match node:
             case cst.BaseString():
                 return True
-            case cst.Call(func=function) if facts.method(node) != "format":
-                return facts.qualified(function) in _TEXT_MAKERS
-            case cst.Call() | cst.Name() | cst.BinaryOperation() | cst.Attribute():
+            case cst.Call(func=function) if facts.method(node) not in _PATH_METHODS | {"format"}:
+                return facts.qualified(function) in _PATH_MAKERS | _TEXT_MAKERS
+            case cst.Call() | cst.Name() | cst.Attribute() | cst.BinaryOperation():
                 return None
         return False
 

@@ -47,22 +47,17 @@ def plan(facts: Facts) -> InstallPlan:
     for shell in shell_calls(facts):
         if shell.is_install:
             tops.setdefault(facts.top_statement(shell.call), []).append(shell)
-    wanted = _slice(facts, [*tops, *_callers(facts, tops), *_preparations(facts, tops)])
+    wanted = _slice(facts, {*tops, *_callers(facts, tops), *_preparations(facts, tops)})
     lines = {top: [facts.line_of(shell.call) for shell in shells] for top, shells in tops.items()}
     useless = {top for top in wanted if lines.get(top) != [top] and _is_quiet(facts, top)}
-    binding: dict[str, set[Statement]] = {}
-    for top in useless:
-        for name in facts.binds_in(top) - _PROVIDED:
-            binding.setdefault(name, set()).add(top)
-    suspects = set(useless)
-    while suspects:  # a statement that stays in the script may read names of one that was to be removed
+    while useless:  # a statement that stays in the script may read names of one that was to be removed
         gone = [*useless, *(line for top in tops if top not in useless for line in lines[top] if line)]
-        bound = {name for top in suspects & useless for name in facts.binds_in(top) - _PROVIDED}
+        bound = {name for top in useless for name in facts.binds_in(top) - _PROVIDED}
         outside = {name for name in bound if facts.is_read_outside(name, *gone)}
-        needed = {top for top in suspects & useless if not outside.isdisjoint(facts.binds_in(top))}
+        needed = {top for top in useless if not outside.isdisjoint(facts.binds_in(top))}
+        if not needed:
+            break
         useless -= needed
-        read = {name for top in needed for name in facts.loads_in(top)}
-        suspects = {top for name in read & binding.keys() for top in binding[name]}
     mixed = [top for top in tops if top not in useless]
     return InstallPlan(
         slice=tuple(wanted),
@@ -99,33 +94,15 @@ def _preparations(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> It
             yield line
 
 
-def _slice(facts: Facts, statements: list[Statement]) -> list[Statement]:
-    """Return the statements, and those before them that bind names that they use, in order."""
-    wanted = {*statements}
-    queue = list(statements)
-    givers = facts.once(_givers)
-    seen = dict.fromkeys(givers, 0)  # how many of the statements that bind a name have been checked
-    while queue:
-        statement = queue.pop()
-        for name in _used_names(facts, statement) & givers.keys():
-            while seen[name] < len(givers[name]):
-                other = givers[name][seen[name]]
-                if facts.order(other) >= facts.order(statement):
-                    break
-                seen[name] += 1
-                if other not in wanted:
-                    wanted.add(other)
-                    queue.append(other)
-    return sorted(wanted, key=facts.order)
-
-
-def _givers(facts: Facts) -> dict[str, list[Statement]]:
-    """List for each name the top-level statements that bind it, or change its value, in order."""
-    found: dict[str, list[Statement]] = {}
-    for statement in facts.top_statements:
-        for name in facts.binds_in(statement) | facts.changes_in(statement):
-            found.setdefault(name, []).append(statement)
-    return found
+def _slice(facts: Facts, statements: set[Statement]) -> list[Statement]:
+    """Return the statements, and those before them that bind names that they use, or change their values, in order."""
+    wanted: list[Statement] = []
+    used: set[str] = set()
+    for top in reversed(facts.top_statements):
+        if top in statements or not used.isdisjoint(facts.binds_in(top) | facts.changes_in(top)):
+            wanted.append(top)
+            used |= _used_names(facts, top)
+    return wanted[::-1]
 
 
 def _used_names(facts: Facts, statement: Statement) -> frozenset[str]:

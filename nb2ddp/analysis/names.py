@@ -227,20 +227,13 @@ class Names(Tree):
         return False
 
     def _region(self, nodes: tuple[cst.CSTNode, ...]) -> Callable[[int], bool]:
-        """Return a test whether an order lies inside one of the nodes; the last one is kept."""
+        """Return a test whether an order lies inside one of the nodes, which are apart; one test is kept."""
         if self._last_region is None or self._last_region[0] != nodes:
-            starts: list[int] = []
-            ends: list[int] = []
-            for start, end in sorted(self.span(node) for node in nodes):
-                if ends and start <= ends[-1]:
-                    ends[-1] = max(ends[-1], end)
-                else:
-                    starts.append(start)
-                    ends.append(end)
+            spans = sorted(map(self.span, nodes))
 
             def is_inside(order: int) -> bool:
-                index = bisect.bisect_right(starts, order) - 1
-                return index >= 0 and order <= ends[index]
+                index = bisect.bisect_right(spans, (order, sys.maxsize)) - 1
+                return index >= 0 and order <= spans[index][1]
 
             self._last_region = (nodes, is_inside)
         return self._last_region[1]

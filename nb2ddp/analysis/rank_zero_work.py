@@ -6,8 +6,6 @@ once.
 
 from __future__ import annotations
 
-import bisect
-import heapq
 from collections.abc import Callable, Collection
 
 import libcst as cst
@@ -77,38 +75,24 @@ def _chain(
 
     None where one of them is for all ranks.
     """
-    touching = facts.once(_touching)
+    uses = facts.once(_uses)
     chain: set[Statement] = set()
     names: set[str] = set()
-    queue = [start]  # a heap of places in the list
-    queued = {start}
-    while queue:
-        place = heapq.heappop(queue)
-        statement = statements[place]
-        bound = facts.binds_in(statement)
-        if place != start and not facts.loads_in(statement) & names:
+    for statement in statements[start:]:
+        loaded, bound, changed = uses[statement]
+        if chain and names.isdisjoint(loaded):
             names -= bound
         elif is_for_all(statement):
             return None
         else:
             chain.add(statement)
-            names |= bound | facts.changes_in(statement)
-        for name in names & (bound | facts.loads_in(statement)):
-            places = touching[name]
-            index = bisect.bisect_right(places, place)
-            if index < len(places) and places[index] < len(statements) and places[index] not in queued:
-                queued.add(places[index])
-                heapq.heappush(queue, places[index])
+            names |= bound | changed
     return chain
 
 
-def _touching(facts: Facts) -> dict[str, list[int]]:
-    """List for each name the places of the statements of cells that read or bind it."""
-    found: dict[str, list[int]] = {}
-    for place, statement in enumerate(facts.top_statements):
-        for name in facts.loads_in(statement) | facts.binds_in(statement):
-            found.setdefault(name, []).append(place)
-    return found
+def _uses(facts: Facts) -> dict[Statement, tuple[frozenset[str], ...]]:
+    """Return the names that each statement of a cell reads, binds, and changes in place."""
+    return {s: (facts.loads_in(s), facts.binds_in(s), facts.changes_in(s)) for s in facts.top_statements}
 
 
 def is_for_some(facts: Facts, call: cst.Call) -> bool:
@@ -216,7 +200,7 @@ def _saves_itself(facts: Facts, call: cst.Call, owner: cst.BaseExpression) -> bo
 def _names_file(facts: Facts, call: cst.Call) -> bool:
     """Return whether the file of a call is given by its path, where it may be a buffer as well."""
     given = cst_nodes.given(call, 0, "fp", "file", "name", "filename")
-    return given is not None and files.names_file(facts, given)
+    return given is not None and files.is_path(facts, given)
 
 
 _OF_PATHS_ALONE = frozenset({"mkdir", "touch", "unlink", "rmdir"})
