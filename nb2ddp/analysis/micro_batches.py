@@ -92,9 +92,6 @@ def _remembers(facts: Facts, function: cst.FunctionDef) -> bool:
 
 # ---- what earlier micro-batches have left --------------------------------------------------------
 
-_CHANGES = frozenset(
-    "add append appendleft clear discard extend insert pop popitem popleft put remove setdefault update".split()
-)
 _GIVES = frozenset({"pop", "popitem", "popleft", "setdefault"})
 _OF_GRADIENTS = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm")
 
@@ -122,8 +119,6 @@ def _values(facts: Facts, functions: list[cst.FunctionDef]) -> Iterator[tuple[cs
     """Yield reads of the notebook's own variables that these functions change, with their names."""
     changes, reads = defaultdict[str, list[cst.CSTNode]](list), defaultdict[str, list[cst.CSTNode]](list)
     for function in functions:
-        if _is_of_new_object(facts, function, functions):
-            continue
         for node in m.findall(function.body, m.Name() | m.Attribute(value=m.Name("self"))):
             if name := _variable(facts, function, node):
                 change, is_read = _use(facts, node)
@@ -132,27 +127,6 @@ def _values(facts: Facts, functions: list[cst.FunctionDef]) -> Iterator[tuple[cs
     for name, nodes in reads.items():
         if not all(_fills_once(facts, change, name) for change in changes[name]):
             yield from ((node, name) for node in nodes if not _follows_own(facts, node, name, changes[name]))
-
-
-def _is_of_new_object(facts: Facts, method: cst.FunctionDef, functions: list[cst.FunctionDef]) -> bool:
-    """Return whether a method is of a class whose objects end with the micro-batches that make them: a loss, say."""
-    home = facts.scope(method)
-    made = facts.calls_of(home.name.value) if isinstance(home, cst.ClassDef) else ()
-    return bool(made) and all(
-        facts.scope(call) in functions and _is_used_at_once(facts, call) for call, _ in made
-    )
-
-
-def _is_used_at_once(facts: Facts, made: cst.Call) -> bool:
-    """Match ``Loss(2)(x)``, and ``loss = Loss(2)`` where that name is only called."""
-    around, function = facts.parent(made), facts.scope(made)
-    if isinstance(around, cst.Assign) and isinstance(function, cst.FunctionDef):
-        names = [target.target for target in around.targets]
-        uses = [use for name in names for use in facts.uses(cst_nodes.code_of(name), function.body)]
-        used = [facts.parent(use) for use in uses if use not in names]
-        local = all(isinstance(name, cst.Name) and _variable(facts, function, name) == "" for name in names)
-        return local and all(isinstance(use, cst.Call | cst.Attribute) for use in used)
-    return isinstance(around, cst.Call | cst.Attribute)
 
 
 def _variable(facts: Facts, function: cst.FunctionDef, node: cst.CSTNode) -> str:
@@ -200,7 +174,9 @@ def _target(facts: Facts, node: cst.CSTNode) -> cst.CSTNode | None:
 
 
 def _changes_in_place(method: str) -> bool:
-    return method in _CHANGES or (method.endswith("_") and not method.endswith("__"))
+    return method in libraries.CHANGING_METHODS | {"put"} or (
+        method.endswith("_") and not method.endswith("__")
+    )
 
 
 def _fills_once(facts: Facts, change: cst.CSTNode, name: str) -> bool:

@@ -188,43 +188,6 @@ t = Mine(model)
 t.train()
 # answer: nothing
 
-# case: an object with a name of its own
-class Focal:
-    def __init__(self, gamma): self.seen = [gamma]
-    def forward(self, loss):
-        self.seen.append(loss)
-        return loss * sum(self.seen)
-from transformers import Trainer
-from collections import deque
-seen, rows = deque(maxlen=8), {}
-class Mine(Trainer):
-    def compute_loss(self, model, inputs, **options):
-        loss = super().compute_loss(model, inputs, **options)
-        loss_of = Focal(2)
-        return loss_of(loss)
-        return loss
-t = Mine(model)
-t.train()
-# answer: nothing
-
-# case: an object without a name
-class Focal:
-    def __init__(self, gamma): self.seen = [gamma]
-    def forward(self, loss):
-        self.seen.append(loss)
-        return loss * sum(self.seen)
-from transformers import Trainer
-from collections import deque
-seen, rows = deque(maxlen=8), {}
-class Mine(Trainer):
-    def compute_loss(self, model, inputs, **options):
-        loss = super().compute_loss(model, inputs, **options)
-        return Focal(2)(loss)
-        return loss
-t = Mine(model)
-t.train()
-# answer: nothing
-
 # case: an object that is kept
 class Focal:
     def __init__(self, gamma): self.seen = [gamma]
