@@ -28,16 +28,13 @@ def recipes(facts: Facts) -> Iterator[tuple[cst.Call | cst.Dict, dict[str, cst.B
     for call in facts.live_calls:
         if not makes_arguments(facts, call):
             continue
-        recipe: cst.Call | cst.Dict = call
-        given: dict[str, cst.BaseExpression] | None = _given(facts, call)
-        if not set(DEFAULTS) <= set(given or ()):
-            for made in facts.star_dicts(call):
-                inside = _given(facts, made) if made is not None else None
-                if inside is None or (inside and given):
-                    recipe, given = call, None  # set in a dict that is out of sight, or partly here and there
-                    break
-                if made is not None and inside:
-                    recipe, given = made, inside
+        own = _given(facts, call)
+        dicts = [] if set(DEFAULTS) <= set(own) else facts.star_dicts(call)
+        setting = [made for made in (call, *dicts) if made is None or _given(facts, made)] or [call]
+        recipe, given = call, None  # set in a dict that is out of sight, or partly here and there
+        if len(setting) == 1 and setting[0] is not None:
+            recipe = setting[0]
+            given = _given(facts, recipe)
         if recipe not in seen:
             seen.add(recipe)
             yield recipe, given
@@ -55,6 +52,11 @@ def generates(facts: Facts, node: cst.Call | cst.Dict, given: Mapping[str, cst.B
     if GENERATIONS in given:
         return True
     return isinstance(node, cst.Call) and "GRPO" in facts.qualified(node.func).rpartition(".")[2]
+
+
+def batch_code(given: Mapping[str, cst.BaseExpression]) -> list[str]:
+    """Return the code of the batch of one device, and of the steps that it is accumulated over."""
+    return [cst_nodes.code_of(given[key]) if key in given else usual for key, usual in DEFAULTS.items()]
 
 
 def generations(given: Mapping[str, cst.BaseExpression]) -> str:

@@ -35,6 +35,11 @@ class Batch:
     generations: int = 1
     in_turns: bool = False
 
+    @classmethod
+    def of(cls, *codes: str, in_turns: bool = False) -> Batch | None:
+        """Return the batch that code gives in numbers; None where a part of it is known only at run time."""
+        return cls(*map(int, codes), in_turns=in_turns) if all(map(str.isdigit, codes)) else None
+
 
 @dataclass(frozen=True)
 class TooLarge:
@@ -63,7 +68,7 @@ class Edit:
 
     @classmethod
     def inside(cls, node: cst.CSTNode, why: str, function: str) -> Edit:
-        """Put ``node`` into a call of ``function``."""
+        """Put ``node`` into a call of ``function``, or in place of ``_`` in ``function(x, _)``."""
         return cls(node, why, partial(cst_nodes.wrapped, function=function))
 
     @classmethod

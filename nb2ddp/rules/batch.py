@@ -31,6 +31,7 @@ from nb2ddp.analysis.training_arguments import (
     BATCH,
     DEFAULTS,
     GENERATING_STEPS,
+    batch_code,
     generates,
     generations,
     libraries_know_ranks,
@@ -100,28 +101,17 @@ def _share_call(
     names: Mapping[str, str],
 ) -> Insert:
     """Return the line that splits the batch above the statement that makes the arguments."""
-    values = [cst_nodes.code_of(given[key]) if key in given else DEFAULTS[key] for key in DEFAULTS]
-    if generates(facts, node, given):
-        values.append(f"num_generations={generations(given)}")
-    arguments = ", ".join(values)
+    values = batch_code(given)
+    in_group = [generations(given)] if generates(facts, node, given) else []
+    arguments = ", ".join([*values, *(f"num_generations={number}" for number in in_group)])
     code = f"{names[BATCH]}, {names[ACCUMULATION]} = {helper(facts, 'share_batch')}({arguments})"
     return Insert(
         facts.statement(node),
         "before",
         f"{code}  # nb2ddp: the notebook's batch, split",
         "the notebook's batch is split over the ranks",
-        _in_numbers(values),
+        Batch.of(*values, *in_group),
     )
-
-
-def _in_numbers(values: list[str]) -> Batch | None:
-    """Return the arguments of share_batch as numbers; None if one of them is known only at run time."""
-    given = [value.rpartition("=") for value in values]
-    if not all(number.isdigit() for _, _, number in given):
-        return None
-    numbers = {name: int(number) for name, _, number in given if name}
-    per_device, accumulation = (int(number) for name, _, number in given if not name)
-    return Batch(per_device, accumulation, numbers.get("num_generations", 1))
 
 
 def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
@@ -223,13 +213,7 @@ def _times_ranks(facts: Facts, attribute: cst.Attribute) -> bool:
 
     An Accelerator that the notebook makes knows of one process.
     """
-    count: cst.CSTNode = attribute
-    while isinstance(parent := facts.parent(count), cst.BinaryOperation):
-        count = parent
-    statement = facts.statement(attribute)
-    if isinstance(statement, cst.SimpleStatementLine) and not isinstance(statement.body[0], cst.Expr):
-        count = statement
-    beside = facts.nodes(cst.Attribute, within=count)
+    beside = facts.nodes(cst.Attribute, within=facts.statement(attribute))
     counts = (other for other in beside if other.attr.value in ("world_size", "num_processes"))
     return any(facts.kind(other.value) != "accelerator" for other in counts)
 

@@ -29,7 +29,7 @@ from libcst import matchers
 from nb2ddp import libraries
 from nb2ddp.analysis import micro_batches
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.training_arguments import ACCUMULATION, BATCH, DEFAULTS, libraries_know_ranks, recipes
+from nb2ddp.analysis.training_arguments import batch_code, libraries_know_ranks, recipes
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Batch, Decline, Edit, Finding, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -165,11 +165,7 @@ def _batch(facts: Facts) -> Batch | None:
     made = list(recipes(facts))
     if len(made) != 1 or made[0][1] is None:
         return None
-    values = [made[0][1].get(key, cst.Integer(DEFAULTS[key])) for key in (BATCH, ACCUMULATION)]
-    numbers = [cst_nodes.code_of(value) for value in values]
-    if not all(map(str.isdigit, numbers)):
-        return None
-    return Batch(int(numbers[0]), int(numbers[1]), in_turns=True)
+    return Batch.of(*batch_code(made[0][1]), in_turns=True)
 
 
 def _prepared(facts: Facts, *, whole: bool) -> Iterator[Finding]:
@@ -194,12 +190,7 @@ def _checked(call: cst.Call, statement: Statement, check: str, model: str) -> It
     """Compare the ranks when training has ended; nothing is run after a ``return``."""
     why = "compare the trained parameters of all ranks"
     if isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return):
-        function, first = map(cst_nodes.expression, (check, model))
-
-        def returned(node: cst.CSTNode) -> cst.CSTNode:
-            return cst.Call(function, [cst.Arg(first), cst.Arg(cst.ensure_type(node, cst.Call))])
-
-        yield Edit(call, why, returned)
+        yield Edit.inside(call, why, f"{check}({model}, _)")
     else:
         yield Insert(statement, "after", f"{check}({model})", why)
 

@@ -110,11 +110,14 @@ def with_dict_items(node: cst.Dict, items: dict[str, str]) -> cst.Dict:
 
 
 def wrapped(inner: cst.CSTNode, function: str) -> cst.Call:
-    """Return ``function(inner)``, with ``inner`` as it stands; a bare tuple stays one argument."""
+    """Return ``function(inner)``, or ``f(a, b=inner)`` for ``f(a, b=_)``; a bare tuple stays one argument."""
     assert isinstance(inner, cst.BaseExpression)
     if isinstance(inner, cst.Tuple | cst.NamedExpr | cst.Yield | cst.GeneratorExp):
         inner = parenthesised(inner)
-    return cst.Call(func=expression(function), args=[cst.Arg(value=inner)])
+    call = expression(function)
+    if isinstance(call, cst.Call):
+        return call.with_changes(args=[*call.args[:-1], call.args[-1].with_changes(value=inner)])
+    return cst.Call(func=call, args=[cst.Arg(value=inner)])
 
 
 def deferred(node: cst.CSTNode, function: str, given: Sequence[str] = ()) -> cst.Call:
@@ -136,15 +139,6 @@ def agreed(node: cst.CSTNode, function: str) -> cst.Call:
         node = parenthesised(node)
     answer = cst.Param(cst.Name("answer"), default=node, equal=equal)
     return wrapped(cst.Lambda(params=cst.Parameters(params=[answer]), body=cst.Name("answer")), function)
-
-
-def multiplied(node: cst.CSTNode, factor: str) -> cst.BaseExpression:
-    """Return ``node * factor`` in parentheses; ``(a / b)`` becomes ``(a / b * factor)``."""
-    assert isinstance(node, cst.BaseExpression)
-    product = isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Multiply | cst.Divide)
-    inner = node.with_changes(lpar=(), rpar=()) if product else parenthesised(node)
-    whole = cst.BinaryOperation(left=inner, operator=cst.Multiply(), right=expression(factor))
-    return whole.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
 def parenthesised(node: cst.BaseExpression) -> cst.BaseExpression:
