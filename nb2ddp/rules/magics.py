@@ -26,7 +26,6 @@ from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
-from nb2ddp.source.ipython_syntax import expansions
 
 # Line magics that are shell commands.
 COMMANDS = frozenset("ls cat cp mv rm mkdir rmdir pwd man less more ll pip conda mamba uv".split())
@@ -95,20 +94,8 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         if not separator:
             yield Drop(statement, f"%{shell.name} only shows variables")
             return
-        if re.search(r"\s#", value):
-            yield Note(
-                f"IPython keeps the comment as part of {name.strip()}'s value, and so does the script",
-                shell.call,
-            )
-        text = value.strip()
-        made = command_code(text, facts.names_at(shell.call))
+        made = command_code(value.strip(), facts.names_at(shell.call))
         code = f'{os}.environ["{name.strip()}"] = {made}'
-        if made == literal([text]) and any(part.expression for part in expansions(text)):
-            yield Note(
-                f"`{text}` names something that is not defined above it: IPython leaves it as it is written, and so "
-                "does the script",
-                shell.call,
-            )
         yield Edit(line, "%env sets an environment variable", partial(_small_statement, code=code))
     elif shell.name == "cd":
         folder = shell.text.removeprefix("-q ").strip().strip("\"'") or "~"

@@ -64,4 +64,3 @@ home = os.environ["HOME"]
 %env A=1 # one
 # output
 os.environ["A"] = "1 # one"
-# note, line 1: IPython keeps the comment as part of A's value, and so does the script
