@@ -328,6 +328,15 @@ class Flow(Names):
             inner = parent
         return False
 
+    def switch(self, call: cst.Call, name: str, default: bool = False) -> set[bool]:
+        """Return what a switch of a call may be, on or off: both where it cannot be seen."""
+        may_have, node = self.argument(call, name)
+        value = self.value(node)
+        word = value.value if isinstance(value, cst.Name | cst.Integer) else ""
+        if not may_have or word in ("None", "0"):
+            return {default and not may_have}
+        return {word == "True"} if word in ("True", "False") else {True, False}
+
     def argument(self, call: cst.Call, name: str) -> tuple[bool, cst.BaseExpression | None]:
         """Return whether a call may get ``name``, and the expression that it gets, also through ``**x``.
 

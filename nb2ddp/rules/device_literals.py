@@ -24,10 +24,11 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.flow import pairs_of
 from nb2ddp.analysis.init_place import first_below
 from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Edit, Finding, Note, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
 from nb2ddp.source import cst_nodes
 
 MASK = "CUDA_VISIBLE_DEVICES"
@@ -44,11 +45,11 @@ _WHY = dict.fromkeys(_OF_A_RANK, _LAUNCHED) | {MASK: _MASKED}
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     local_rank = facts.our("local_rank")
-    saved_on = set(_keys_of_map_location(facts))
     for string in facts.strings:
         value = cst_nodes.string_value(string)
-        if string in saved_on:
-            continue
+        item = facts.parent(string)
+        if isinstance(item, cst.DictElement) and item.key is string:
+            continue  # the GPU that something was saved from, in map_location
         if value == libraries.GPU_0:
             assert isinstance(string, cst.SimpleString)
             code = f"f{string.quote}cuda:{{{local_rank}}}{string.quote}"
@@ -61,24 +62,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             is_0 = isinstance(argument.value, cst.Integer) and argument.value.value == "0"
             if is_0 and _is_device(facts, call, argument):
                 yield Edit.to(argument.value, "this rank's GPU", local_rank)
-            elif facts.qualified(call.func) == "os.environ.update":
-                yield from _updated(facts, argument)
     for choice in _choices(facts):
         yield Edit.to(choice, "this rank's GPU", local_rank)
     for shell in shell_calls(facts):
         if shell.kind == "line" and shell.name in ("env", "set_env") and (name := _set_by(shell.text)):
             yield from _line(facts, shell.call, name)
-
-
-def _keys_of_map_location(facts: Facts) -> Iterator[cst.CSTNode]:
-    """Yield the keys of ``map_location={"cuda:1": "cpu"}``: the GPUs from which something was saved."""
-    for call in facts.live_calls:
-        given = facts.keyword(call, "map_location")
-        if given is None and facts.qualified(call.func) == "torch.load" and len(call.args) > 1:
-            given = call.args[1].value if call.args[1].keyword is None else None
-        places = facts.value(given)
-        if isinstance(places, cst.Dict):
-            yield from (item.key for item in places.elements if isinstance(item, cst.DictElement))
 
 
 def _choices(facts: Facts) -> Iterator[cst.Integer]:
@@ -117,17 +105,12 @@ def _variables(facts: Facts) -> Iterator[Finding]:
             owner = cst_nodes.code_of(user.value)
             key = cst_nodes.code_of(user)[len(owner) + 1 : -1]
             yield Edit.to(user, "under torchrun the mask need not be set", f"{owner}.get({key})")
-
-
-def _updated(facts: Facts, argument: cst.Arg) -> Iterator[Edit]:
-    """Set variables of a rank only outside torchrun, in ``os.environ.update({"RANK": "0"}, WORLD_SIZE="1")``."""
-    items = argument.value.elements if isinstance(argument.value, cst.Dict) else ()
-    keys = {item: cst_nodes.string_value(item.key) for item in items if isinstance(item, cst.DictElement)}
-    found: list[tuple[cst.CSTNode, str | None]] = [*keys.items()]
-    found += [(argument, argument.keyword.value)] if argument.keyword is not None else []
-    for item, name in found:
-        if name is not None and name in _OF_A_RANK:
-            yield Edit(item, _WHY[name], partial(_item_outside_torchrun, name=name, test=_test(facts, item)))
+    for call in facts.live_calls:
+        if facts.qualified(call.func) == "os.environ.update":
+            given = [*pairs_of(call), *(pair for argument in call.args for pair in pairs_of(argument.value))]
+            for name in (name for name, _ in given if name in _OF_A_RANK):
+                why = f'set {name} on a line of its own, os.environ["{name}"] = ..., which the script can leave out'
+                yield Decline(f"{_WHY[name]}: {why}", call)
 
 
 def _line(facts: Facts, node: cst.CSTNode, name: str) -> Iterator[Finding]:
@@ -150,14 +133,6 @@ def _test(facts: Facts, node: cst.CSTNode) -> str:
 def _line_outside_torchrun(node: cst.CSTNode, test: str, why: str) -> cst.CSTNode:
     assert isinstance(node, cst.SimpleStatementLine)
     return cst_nodes.block_under(f"if {test}:", [node], f"nb2ddp: {why}")
-
-
-def _item_outside_torchrun(node: cst.CSTNode, name: str, test: str) -> cst.CSTNode:
-    assert isinstance(node, cst.DictElement | cst.Arg)
-    only = cst_nodes.expression(f'({{"{name}": {cst_nodes.code_of(node.value)}}} if {test} else {{}})')
-    if isinstance(node, cst.DictElement):
-        return cst.StarredDictElement(only, comma=node.comma)
-    return cst.Arg(only, star="**", comma=node.comma, whitespace_after_arg=node.whitespace_after_arg)
 
 
 rule = Rule("device-literals", __doc__, find)

@@ -59,18 +59,13 @@ def _models(facts: Facts, options: Options) -> Iterator[Finding]:
             comment = "nb2ddp: one model, spread over all GPUs"
             yield Edit.keyword(call, comment.removeprefix("nb2ddp: "), "device_map", '"balanced"', comment)
             continue
-        if given is None and any(argument.star == "**" for argument in call.args):
-            dicts = facts.star_dicts(call)
-            if None in dicts:
-                yield Decline(
-                    "nb2ddp cannot tell whether a device_map is among these arguments; write them out in the call",
-                    call,
-                )
-                continue
-            element = next((e for made in dicts if (e := item_of(made, "device_map")) is not None), None)
-            if element is not None:
-                yield Edit.to(element, how, value)
-                continue
+        may_have, element = facts.argument(call, "device_map")
+        if given is None and may_have:
+            why = (
+                "nb2ddp cannot tell whether a device_map is among these arguments; write them out in the call"
+            )
+            yield Decline(why, call) if element is None else Edit.to(element, how, value)
+            continue
         text = cst_nodes.string_value(given)
         if text in _SPREAD and text != "auto":  # which puts it onto one GPU where it fits
             held = "the whole model" if options.strategy == "ddp" else "a share of the model"

@@ -111,7 +111,7 @@ def _loads_share(facts: Facts, call: cst.Call) -> bool:
     """Return whether each rank may load its share of a model: all in 16 bits, whole nowhere before it is sharded."""
     if not facts.uses_unsloth or facts.method(call) != "from_pretrained" or facts.kind(call) != "model":
         return False
-    if facts.is_after_training(call) or _is_on(facts, call, "full_finetuning", False) != {False}:
+    if facts.is_after_training(call) or facts.switch(call, "full_finetuning") != {False}:
         return False
     return _widths(facts, call) == {16} and not any(map(partial(_reads_weights, facts), facts.live_calls))
 
@@ -120,7 +120,7 @@ def _reads_weights(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call needs the weights before a Trainer has sharded them: generation, DoRA, LoftQ."""
     if facts.method(call) == "generate":
         return not facts.gathers(call) and not facts.is_after_training(call)
-    if _is_on(facts, call, "use_dora", False) != {False}:
+    if facts.switch(call, "use_dora") != {False}:
         return True
     _, start = facts.argument(call, "init_lora_weights")
     return not _is_absent_value(facts, call, "loftq_config") or (
@@ -160,7 +160,7 @@ def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
 def _trains_whole(facts: Facts, call: cst.Call) -> bool:
     """Return whether all weights are trained, with no adapter and in full precision."""
     if facts.qualified(call.func).partition(".")[0] in libraries.UNSLOTH_PACKAGES:
-        return _is_on(facts, call, "full_finetuning", False) == {True}
+        return facts.switch(call, "full_finetuning") == {True}
     adapts = any(
         facts.qualified(other.func).rpartition(".")[2] in libraries.MODEL_WRAPPERS | _ADAPTING
         or facts.method(other) in libraries.MODEL_WRAPPERS | _ADAPTING
@@ -207,13 +207,13 @@ def _quantized_widths(facts: Facts, call: cst.Call) -> set[int]:
         if pattern.search(name):
             return {width}
     is_unsloth = facts.qualified(call.func).partition(".")[0] in libraries.UNSLOTH_PACKAGES
-    if is_unsloth and _is_on(facts, call, "load_in_16bit", False) == {True}:
+    if is_unsloth and facts.switch(call, "load_in_16bit") == {True}:
         return {0}
-    eight, fp8 = (_is_on(facts, call, keyword, False) for keyword in ("load_in_8bit", "load_in_fp8"))
+    eight, fp8 = (facts.switch(call, keyword) for keyword in ("load_in_8bit", "load_in_fp8"))
     if {True} in (eight, fp8):
         return {8}
     by_default = is_unsloth and "SentenceTransformer" not in facts.qualified(call.func)
-    four = _is_on(facts, call, "load_in_4bit", by_default)
+    four = facts.switch(call, "load_in_4bit", by_default)
     found = ({8} if True in eight | fp8 else set()) | ({4} if True in four else set())
     found |= {0} if False in four else set()
     has_config, config = facts.argument(call, "quantization_config")
@@ -227,7 +227,7 @@ def _configured_widths(facts: Facts, config: cst.BaseExpression | None) -> set[i
     if not isinstance(config, cst.Call):
         return {0, 4}
     for keyword, width in (("load_in_4bit", 4), ("load_in_8bit", 8)):
-        asked = _is_on(facts, config, keyword, False)
+        asked = facts.switch(config, keyword)
         if asked == {True}:
             return {width}
         if True in asked:
@@ -256,17 +256,6 @@ def _plain_widths(facts: Facts, call: cst.Call) -> set[int]:
             return {16} if package in libraries.UNSLOTH_PACKAGES else {16, 32}
     # Transformers 4 loads in 32 bits unless told otherwise, 5 as the checkpoint is; Unsloth in 16.
     return {16} if package in libraries.UNSLOTH_PACKAGES else {16, 32}
-
-
-def _is_on(facts: Facts, call: cst.Call, keyword: str, default: bool) -> set[bool]:
-    """Return what a switch of a call may be: both where it cannot be seen."""
-    given, node = facts.argument(call, keyword)
-    value = facts.value(node)
-    if not given or _is_none(value):
-        return {default and not given}
-    if isinstance(value, cst.Name) and value.value in ("True", "False"):
-        return {value.value == "True"}
-    return {True, False}
 
 
 def _is_none(node: cst.BaseExpression | None) -> bool:

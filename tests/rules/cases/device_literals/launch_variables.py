@@ -33,10 +33,10 @@ if os.environ.get("WORLD_SIZE", "1") == "1":  # nb2ddp: torchrun sets it
 
 # case: several at once
 os.environ.update({"WORLD_SIZE": "1", "A": "1"})
-os.environ.update(LOCAL_RANK="0")
-# output
-os.environ.update({**({"WORLD_SIZE": "1"} if os.environ.get("WORLD_SIZE", "1") == "1" else {}), "A": "1"})
-os.environ.update(**({"LOCAL_RANK": "0"} if os.environ.get("WORLD_SIZE", "1") == "1" else {}))
+os.environ.update(dict(A="1"), LOCAL_RANK="0")
+os.environ.update({"A": "1"})
+# decline, line 1: torchrun tells each rank this...: set WORLD_SIZE on a line of its own...
+# decline, line 2: torchrun tells each rank this...: set LOCAL_RANK on a line of its own...
 
 # case: taken away
 os.environ.pop("WORLD_SIZE", None)

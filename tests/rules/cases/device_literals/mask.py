@@ -64,19 +64,10 @@ os.environ["A"] = "1"
 
 # case: among others
 os.environ.update({
-    "CUDA_VISIBLE_DEVICES": "0",  # one
+    "CUDA_VISIBLE_DEVICES": "0",
     "A": "1",
 })
-# output
-os.environ.update({
-    **({"CUDA_VISIBLE_DEVICES": "0"} if os.environ.get("WORLD_SIZE", "1") == "1" else {}),  # one
-    "A": "1",
-})
-
-# case: among others, by name
-os.environ.update(A="1", CUDA_VISIBLE_DEVICES="0")
-# output
-os.environ.update(A="1", **({"CUDA_VISIBLE_DEVICES": "0"} if os.environ.get("WORLD_SIZE", "1") == "1" else {}))
+# decline, line 1: ...the mask would put all on one: set CUDA_VISIBLE_DEVICES on a line of its own...
 
 # case: read, though it need not be set
 print(os.environ["CUDA_VISIBLE_DEVICES"])
