@@ -44,7 +44,7 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
 
 
 def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
-    """Find a Trainer whose train() is never called, or a call of train() on a Trainer that no cell makes."""
+    """Find a Trainer whose train() is never called."""
     for call in facts.calls:
         if facts.is_trainer_class(call.func):
             name = facts.qualified(call.func).rpartition(".")[2]
@@ -52,23 +52,7 @@ def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
                 why = "its train() stands in a function that nb2ddp sees no call of; call it by its name in a cell"
                 return f"{_UNSEEN} this {name}: {why}", call
             return f"{_NONE}: this {name} is made, and no call of its train() is in sight", call
-    for call in facts.live_calls:
-        match call.func:
-            case cst.Attribute(value=cst.Name(value=name) as owner, attr=cst.Name(value="train")):
-                if "trainer" not in name.lower():
-                    continue
-                if name not in facts.bound_names:
-                    return f"train() is called on {name} here, but no cell makes {name}; add the cell", call
-                made = facts.bound(owner)
-                if isinstance(made, cst.Call) and not facts.stars and _is_unbound(facts, made.func):
-                    kind = cst_nodes.code_of(made.func)
-                    return f"{_START}: no cell imports {kind}, which makes its trainer; add the import", made
     return None
-
-
-def _is_unbound(facts: Facts, node: cst.BaseExpression) -> bool:
-    """Return whether a name is bound and imported nowhere."""
-    return isinstance(node, cst.Name) and not (facts.is_imported(node.value) or facts.bindings(node.value))
 
 
 def _first(*found: frameworks.Training) -> tuple[str, cst.CSTNode] | None:

@@ -73,7 +73,7 @@ from transformers import AutoModel
 # %%
 trainer = Trainer(model)
 trainer.train()
-# answer: no cell imports Trainer, which makes its trainer
+# answer: what `trainer.train()` trains with is not in sight here
 # answer: cell 2
 
 # case: labels that are encoded
@@ -179,7 +179,7 @@ loss.backward()
 import torch
 # %%
 trainer.train()
-# answer: train() is called on trainer here, but no cell makes trainer
+# answer: what `trainer.train()` trains with is not in sight here
 # answer: cell 2
 
 # case: no loop
