@@ -21,6 +21,16 @@ _OPTIMIZER = re.compile(
     r"|(?i:optimi[sz]er|optim\b|optim_)"
 )
 PARAMETERS = ("parameters", "named_parameters")
+_OF_WORKERS = ("threading", "concurrent", "multiprocessing", "joblib", "asyncio")
+_WORKERS = {
+    "thread": frozenset(
+        "threading.Thread threading.Timer asyncio.to_thread multiprocessing.dummy.Pool multiprocessing.pool.ThreadPool "
+        "concurrent.futures.ThreadPoolExecutor".split()
+    ),
+    "process": frozenset(
+        "multiprocessing.Pool concurrent.futures.ProcessPoolExecutor joblib.Parallel".split()
+    ),
+}
 _CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda)
 
 
@@ -123,6 +133,23 @@ def backward_calls(facts: Facts) -> list[cst.Call]:
 
 def _is_backward(facts: Facts, call: cst.Call) -> bool:
     return facts.method(call) == "backward" and facts.is_collective(call)
+
+
+def in_workers(facts: Facts) -> Iterator[tuple[cst.Call, str, str]]:
+    """Yield the calls that hand what trains to a thread or process, its name and which: ``pool.map(train, seeds)``."""
+    for call in facts.live_calls if any(map(facts.imports_of, _OF_WORKERS)) else ():
+        made_by = {facts.qualified(call.func), *facts.origins(call.func)}
+        where = next((kind for kind, names in _WORKERS.items() if not made_by.isdisjoint(names)), "")
+        if where and call.args and facts.runs(call, facts.is_training):
+            named = [f.name.value for inner in facts.calls_in(call) for f in facts.called_functions(inner)]
+            by_threads = "joblib.Parallel" in made_by and _joblib_takes_threads(facts)
+            yield call, next(iter(named), cst_nodes.one_line(call.func)), "thread" if by_threads else where
+
+
+def _joblib_takes_threads(facts: Facts) -> bool:
+    """Return whether joblib is told to take threads; by itself it takes processes."""
+    told = (a for c in facts.live_calls if facts.qualified(c.func).startswith("joblib.") for a in c.args)
+    return any(cst_nodes.string_value(a.value) in ("threading", "threads", "sharedmem") for a in told)
 
 
 def trains(facts: Facts, statement: cst.CSTNode) -> bool:

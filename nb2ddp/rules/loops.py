@@ -29,7 +29,6 @@ becomes a plain call, because torchrun has started the processes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import libcst as cst
 
@@ -39,6 +38,7 @@ from nb2ddp.analysis.training_loops import (
     PARAMETERS,
     backward_calls,
     given_models,
+    in_workers,
     named_models,
     optimizers,
     trainings,
@@ -46,7 +46,7 @@ from nb2ddp.analysis.training_loops import (
 )
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
@@ -68,6 +68,18 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                     call,
                 )
             yield Edit.to(call, "torchrun starts the processes", _plain(facts, call))
+    for call, name, where in in_workers(facts):
+        if where == "thread":
+            yield Decline(
+                f"`{name}` trains in a thread here, and what ranks exchange in several threads would get mixed up: the "
+                "run hangs or aborts. Call it without a thread, one training after another: each takes all GPUs",
+                call,
+            )
+        else:
+            yield Note(
+                f"`{name}` trains in another process here: every rank trains it whole, no faster than one GPU",
+                call,
+            )
     yield from _hand_written(facts)
 
 
@@ -156,14 +168,7 @@ def _compared(facts: Facts, made: Sequence[cst.Call]) -> Iterator[Finding]:
         if not isinstance(last, cst.Return):
             yield Insert(statement, "after", f"{check}()", why)
         elif last.value is not None:
-            yield Edit(last.value, why, partial(_with_result, check=check))
-
-
-def _with_result(node: cst.CSTNode, check: str) -> cst.CSTNode:
-    """Make ``check_replicas(result=train())`` of ``train()``."""
-    assert isinstance(node, cst.BaseExpression)
-    call = cst.ensure_type(cst_nodes.expression(f"{check}(result=x)"), cst.Call)
-    return call.with_changes(args=[call.args[0].with_changes(value=node)])
+            yield Edit.inside(last.value, why, f"{check}(result=_)")
 
 
 rule = Rule("loops", __doc__, find)

@@ -293,8 +293,8 @@ class _Split:
         return output
 
     def notice_step(self) -> None:
-        """Say that an optimizer has taken steps while nobody called the model."""
-        self.steps += 1
+        """Say that an optimizer has taken steps while nobody called the model; other processes divide no calls."""
+        self.steps += _run.meets
         if self.steps == 4 and not self.calls and any(p.grad is not None for p in self.model.parameters()):
             self._warn(
                 f"{self.model.__class__.__name__} trains without being called: parts of it are, and every rank "
