@@ -58,7 +58,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Insert(statement, "after", code, "every rank trains on what rank 0 generated")
     own = dict(_own_files(facts))
     for path in own.values():
-        yield Edit.inside(path, "other ranks work on a copy of the file", helper(facts, "own_database"))
+        yield Edit.inside(path, "other ranks work on a copy of the file", helper(facts, "own_file"))
     for call in facts.live_calls:
         why = rank_zero_work.why_alone(facts, call)
         if why is None or call in own or facts.is_after_training(call) or facts.top_statement(call) in gone:

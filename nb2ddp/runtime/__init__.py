@@ -35,7 +35,7 @@ PARTS = (
     "set_order",
     "rank_zero",
     "shell_lines",
-    "databases",
+    "own_files",
     "trackers",
     "accelerators",
     "one_after_another",

@@ -17,8 +17,8 @@ for x in batches:
     base.execute("insert into log values (1)")
 connect("log.db").execute("select * from log")
 # output
-base = sqlite3.connect(ddp.own_database("log.db"), timeout=9)
-other = connect(database=ddp.own_database(folder / "log.db"))
+base = sqlite3.connect(ddp.own_file("log.db"), timeout=9)
+other = connect(database=ddp.own_file(folder / "log.db"))
 for x in batches:
     net(x).mean().backward()
     base.execute("insert into log values (1)")
@@ -37,6 +37,6 @@ base = sqlite3.connect("log.db")
 trainer = Trainer(net, train_dataset=d)
 trainer.train()
 # output
-base = sqlite3.connect(ddp.own_database("log.db"))
+base = sqlite3.connect(ddp.own_file("log.db"))
 trainer = Trainer(net, train_dataset=d)
 trainer.train()

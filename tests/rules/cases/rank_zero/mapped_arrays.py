@@ -30,12 +30,12 @@ for n, x in enumerate(batches):
 # output
 class Bank:
     def __init__(self):
-        self.rows = open_memmap(ddp.own_database("rows.npy"), "w+", shape=(9,))
+        self.rows = open_memmap(ddp.own_file("rows.npy"), "w+", shape=(9,))
     def add(self, n, x):
         self.rows[n] += x
-sums = np.memmap(ddp.own_database("sums.bin"), dtype="float32", mode="w+", shape=(9,))
-old = np.load(ddp.own_database("old.npy"), mmap_mode="r+")
-file = h5py.File(ddp.own_database("log.h5"), "a")
+sums = np.memmap(ddp.own_file("sums.bin"), dtype="float32", mode="w+", shape=(9,))
+old = np.load(ddp.own_file("old.npy"), mmap_mode="r+")
+file = h5py.File(ddp.own_file("log.h5"), "a")
 bank = Bank()
 for n, x in enumerate(batches):
     loss = net(x).mean()

@@ -18,12 +18,12 @@ import contextlib, os, sqlite3, tempfile
 ddp.init_process_group()
 with ddp.main_process_only() as is_main:
     if is_main:
-        with contextlib.closing(sqlite3.connect(ddp.own_database("old.db"))) as old, old:
+        with contextlib.closing(sqlite3.connect(ddp.own_file("old.db"))) as old, old:
             old.execute("create table a (n int)")
             old.execute("insert into a values (7)")
 seen = []
 def rows(path, *statements):
-    with contextlib.closing(sqlite3.connect(ddp.own_database(path))) as base, base:
+    with contextlib.closing(sqlite3.connect(ddp.own_file(path))) as base, base:
         for statement in statements:
             base.execute(statement)
         seen.append(base.execute("select count(*), sum(n) from a").fetchone())
