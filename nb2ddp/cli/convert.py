@@ -28,7 +28,7 @@ from nb2ddp.errors import Nb2ddpError
 from nb2ddp.options import Options, settings
 from nb2ddp.plain_text import json_text, terminal_safe
 from nb2ddp.source.inputs import Input, input_of
-from nb2ddp.source.notebook import is_notebook
+from nb2ddp.source.notebook import has_cells
 from nb2ddp.waiting import is_terminal
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def _walked(inputs: Sequence[Input]) -> Iterator[tuple[Input, Path]]:
         if path.resolve().parent == path.resolve():
             raise click.UsageError(f"{path} is the whole disk; name a folder of notebooks.")
         found = [p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts]
-        found += [p for p in path.rglob("*.py") if not _is_of_an_environment(p, path) and is_notebook(p)]
+        found += [p for p in path.rglob("*.py") if not _is_of_an_environment(p, path) and has_cells(p)]
         found.sort()
         made = {script.parent for script in path.rglob(SCRIPT) if _is_converted(script)} - {path}
         found = [p for p in found if made.isdisjoint(p.parents)]

@@ -77,6 +77,16 @@ def is_notebook(path: Path) -> bool:
         return False
 
 
+def has_cells(path: Path) -> bool:
+    """Return whether a file is a notebook, or a script with ``# %%`` cells and no notebook of its name beside it."""
+    if path.suffix != ".py" or is_notebook(path):
+        return path.suffix in (".ipynb", ".py")
+    try:  # what jupytext pairs with a notebook is the same notebook once more
+        return not path.with_suffix(".ipynb").exists() and bool(_CELL.search(_text(path)))
+    except NotebookError:
+        return False
+
+
 def parse_notebook(path: Path, text: str) -> Notebook:
     """Return the notebook that a file's text is; of ``path`` only the name and the suffix matter.
 
