@@ -67,7 +67,7 @@ os.environ.update({
     "CUDA_VISIBLE_DEVICES": "0",
     "A": "1",
 })
-# decline, line 1: ...the mask would put all on one: set CUDA_VISIBLE_DEVICES on a line of its own...
+# decline, line 1: set CUDA_VISIBLE_DEVICES on a line of its own... the mask would put all on one
 
 # case: read, though it need not be set
 print(os.environ["CUDA_VISIBLE_DEVICES"])
