@@ -128,6 +128,7 @@ def _escaped(text: str) -> str:
 def _api() -> str:
     """Return what Python code may call: nb2ddp's own names, those of a script's `ddp`, and the result of the magic."""
     parts = [
+        "---\nsearch: {boost: 4}\n---",  # names of commands and rules hold the same words
         "# API",
         "From the docstrings. The command line is on [a page of its own](commands.md).",
         "## `nb2ddp` in Python",

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import nb2ddp
 from nb2ddp.cli import main
 from nb2ddp.errors import REPOSITORY, Nb2ddpError
 from nb2ddp.rewriting.runtime_calls import helpers
@@ -72,15 +73,24 @@ def test_what_scripts_call_is_found_by_its_name(site: Path) -> None:
 
 
 @needs_chromium
-def test_an_option_is_found_as_it_is_typed(site: Path, browser: Any) -> None:
+def test_what_is_typed_comes_first_or_second(site: Path, browser: Any) -> None:
+    """Each name that Python code may call, and an option with its dashes, lead to their own section."""
+    public = [f"nb2ddp.{name}" for name in nb2ddp.__all__] + [f"ddp.{name}" for name in helpers()]
+    wanted = {name: f"#{name.replace('.', '').lower()}" for name in public}
+    wanted |= {"wrap_trainer": "#ddpwrap_trainer", "--upload-data": "#your-own-data-and-models"}
+    is_there = """hash => [...document.querySelectorAll(".md-search-result__link")]
+        .filter(link => link.hash).slice(0, 2).some(link => link.hash === hash)"""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site))) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         page = browser.new_page()
         page.goto(f"http://127.0.0.1:{server.server_port}/index.html")
-        page.locator("input.md-search__input").click()
-        page.keyboard.type("--upload-data", delay=20)
-        page.locator(".md-search-result__article").first.wait_for(state="attached")
-        assert "Kaggle" in page.locator(".md-search-result__list").inner_text()
+        typed = page.locator("input.md-search__input")
+        typed.click()
+        for name, place in wanted.items():
+            typed.fill(name[:-1])
+            page.keyboard.type(name[-1])  # the search begins with a key
+            page.wait_for_function(is_there, arg=place)
+            assert typed.input_value() == name
         page.close()
         server.shutdown()
 
