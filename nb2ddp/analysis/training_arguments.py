@@ -31,13 +31,12 @@ def recipes(facts: Facts) -> Iterator[tuple[cst.Call | cst.Dict, dict[str, cst.B
         own = _given(facts, call)
         dicts = [] if set(DEFAULTS) <= set(own) else facts.star_dicts(call)
         setting = [made for made in (call, *dicts) if made is None or _given(facts, made)] or [call]
-        recipe, given = call, None  # set in a dict that is out of sight, or partly here and there
-        if len(setting) == 1 and setting[0] is not None:
-            recipe = setting[0]
-            given = _given(facts, recipe)
-        if recipe not in seen:
+        only = (
+            setting[0] if len(setting) == 1 else None
+        )  # else in a dict out of sight, or partly here and there
+        if (recipe := only or call) not in seen:
             seen.add(recipe)
-            yield recipe, given
+            yield recipe, _given(facts, only) if only is not None else None
 
 
 def makes_arguments(facts: Facts, call: cst.Call) -> bool:

@@ -21,16 +21,14 @@ _OPTIMIZER = re.compile(
     r"|(?i:optimi[sz]er|optim\b|optim_)"
 )
 PARAMETERS = ("parameters", "named_parameters")
-_OF_WORKERS = ("threading", "concurrent", "multiprocessing", "joblib", "asyncio")
-_WORKERS = {
-    "thread": frozenset(
-        "threading.Thread threading.Timer asyncio.to_thread multiprocessing.dummy.Pool multiprocessing.pool.ThreadPool "
-        "concurrent.futures.ThreadPoolExecutor".split()
-    ),
-    "process": frozenset(
-        "multiprocessing.Pool concurrent.futures.ProcessPoolExecutor joblib.Parallel".split()
-    ),
-}
+# What runs functions beside the notebook's own thread, and where.
+_WORKERS = dict.fromkeys(
+    "threading.Thread threading.Timer asyncio.to_thread multiprocessing.dummy.Pool multiprocessing.pool.ThreadPool "
+    "concurrent.futures.ThreadPoolExecutor".split(),
+    "thread",
+) | dict.fromkeys(
+    "multiprocessing.Pool concurrent.futures.ProcessPoolExecutor joblib.Parallel".split(), "process"
+)
 _CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda)
 
 
@@ -137,9 +135,10 @@ def _is_backward(facts: Facts, call: cst.Call) -> bool:
 
 def in_workers(facts: Facts) -> Iterator[tuple[cst.Call, str, str]]:
     """Yield the calls that hand what trains to a thread or process, its name and which: ``pool.map(train, seeds)``."""
-    for call in facts.live_calls if any(map(facts.imports_of, _OF_WORKERS)) else ():
+    packages = {name.partition(".")[0] for name in _WORKERS}
+    for call in facts.live_calls if any(map(facts.imports_of, packages)) else ():
         made_by = {facts.qualified(call.func), *facts.origins(call.func)}
-        where = next((kind for kind, names in _WORKERS.items() if not made_by.isdisjoint(names)), "")
+        where = next((_WORKERS[name] for name in sorted(made_by) if name in _WORKERS), "")
         if where and call.args and facts.runs(call, facts.is_training):
             named = [f.name.value for inner in facts.calls_in(call) for f in facts.called_functions(inner)]
             by_threads = "joblib.Parallel" in made_by and _joblib_takes_threads(facts)

@@ -38,7 +38,10 @@ class Batch:
     @classmethod
     def of(cls, *codes: str, in_turns: bool = False) -> Batch | None:
         """Return the batch that code gives in numbers; None where a part of it is known only at run time."""
-        return cls(*map(int, codes), in_turns=in_turns) if all(map(str.isdigit, codes)) else None
+        if not all(map(str.isdigit, codes)):
+            return None
+        per_device, accumulation, *rest = map(int, codes)
+        return cls(per_device, accumulation, rest[0] if rest else 1, in_turns)
 
 
 @dataclass(frozen=True)
