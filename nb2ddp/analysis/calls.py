@@ -347,15 +347,14 @@ class Calls(Kinds):
     @cached_property
     def _derived(self) -> dict[cst.ClassDef, list[cst.ClassDef]]:
         found: dict[cst.ClassDef, list[cst.ClassDef]] = {}
-        for name in self.bound_names:
-            for definition in self._class_named(cst.Name(name)):
-                queue, seen = self._bases(definition), {definition}
-                while queue:
-                    base = queue.pop()
-                    if base not in seen:
-                        seen.add(base)
-                        found.setdefault(base, []).append(definition)
-                        queue += self._bases(base)
+        for definition in self.nodes(cst.ClassDef):
+            queue, seen = self._bases(definition), {definition}
+            while queue:
+                base = queue.pop()
+                if base not in seen:
+                    seen.add(base)
+                    found.setdefault(base, []).append(definition)
+                    queue += self._bases(base)
         return found
 
     # ---- the class of a value -------------------------------------------------------------------

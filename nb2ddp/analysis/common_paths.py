@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
-from functools import partial
+from collections.abc import Callable, Generator, Sequence
+from functools import cache, partial
 
 import libcst as cst
 
@@ -83,10 +83,8 @@ def _draws_from_own(facts: Facts, call: cst.Call) -> bool:
     The process's own generators are alike on all ranks after a block that rank 0 runs.
     """
     owner = call.func.value if isinstance(call.func, cst.Attribute) else None
-    if facts.keyword(call, "generator") is not None:
-        return True
-    made = facts.bound(owner) if isinstance(owner, cst.Name) else None
-    return isinstance(made, cst.Call) and facts.qualified(made.func) in libraries.GENERATORS
+    made = isinstance(owner, cst.Name) and not facts.origins(owner).isdisjoint(libraries.GENERATORS)
+    return made or facts.keyword(call, "generator") is not None
 
 
 def is_used_later(facts: Facts, statement: cst.CSTNode, last: Statement) -> bool:
@@ -105,10 +103,13 @@ def called_by_all(facts: Facts, node: cst.CSTNode) -> bool:
     ``except``, and a loop that waits for something may run on one rank alone. What is only called after
     training, rank 0 runs.
     """
-    return all(_leads_on(facts, site) for site in facts.sites(node, callers=partial(_callers, facts)))
+    callers = cache(partial(_callers, facts))
+    return all(_leads_on(facts, site, callers) for site in facts.sites(node, callers=callers))
 
 
-def _leads_on(facts: Facts, site: cst.CSTNode) -> bool:
+def _leads_on(
+    facts: Facts, site: cst.CSTNode, callers: Callable[[cst.FunctionDef], Sequence[cst.Call]]
+) -> bool:
     """Return whether all ranks come to a site that come to its function, and they all do, as far as can be seen."""
     for parent in facts.parents(site):
         if isinstance(parent, cst.While) and _waits(facts, parent):
@@ -116,7 +117,7 @@ def _leads_on(facts: Facts, site: cst.CSTNode) -> bool:
         if isinstance(parent, cst.Lambda | cst.ClassDef | cst.ExceptHandler):
             return False
         if isinstance(parent, cst.FunctionDef):
-            return _is_event(facts, parent) or bool(_callers(facts, parent))
+            return _is_event(facts, parent) or bool(callers(parent))
     return True
 
 

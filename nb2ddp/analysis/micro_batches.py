@@ -44,8 +44,7 @@ def functions(facts: Facts, steps: Sequence[str]) -> list[cst.FunctionDef]:
     ]
     for call in facts.live_calls:
         given = facts.keyword(call, "compute_loss_func")
-        if isinstance(given, cst.Name):
-            waiting += [b.node for b in facts.definitions(given.value) if isinstance(b.node, cst.FunctionDef)]
+        waiting += facts.run_by(given) if given is not None else ()
     found: dict[cst.FunctionDef, None] = {}
     while waiting:
         function = waiting.pop()
@@ -92,7 +91,6 @@ def _remembers(facts: Facts, function: cst.FunctionDef) -> bool:
 
 # ---- what earlier micro-batches have left --------------------------------------------------------
 
-_GIVES = frozenset({"pop", "popitem", "popleft", "setdefault"})
 _OF_GRADIENTS = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm")
 
 
@@ -144,22 +142,16 @@ def _variable(facts: Facts, function: cst.FunctionDef, node: cst.CSTNode) -> str
 
 def _use(facts: Facts, node: cst.CSTNode) -> tuple[cst.CSTNode | None, bool]:
     """Return what changes a variable where it stands, and whether it is read there."""
-    top, parent = node, facts.parent(node)
-    while (
-        isinstance(parent, cst.Subscript | cst.Attribute) and parent.value is top and not facts.called(parent)
-    ):
-        top, parent = parent, facts.parent(parent)
-    if isinstance(parent, cst.AugAssign) and parent.target is top:
-        counts = top is node and isinstance(
-            parent.value, cst.Integer
-        )  # it stands where it does in one process
-        return None if counts else parent, False
+    top = facts.whole(node, cst.Subscript, cst.Attribute)
+    parent = facts.parent(top)
+    if isinstance(parent, cst.AugAssign) and parent.target is top:  # what counts stands as in one process
+        return None if top is node and isinstance(parent.value, cst.Integer) else parent, False
     if (target := _target(facts, top)) is not None:
         return target, False
     if isinstance(parent, cst.Attribute) and _changes_in_place(parent.attr.value):
         call = facts.called(parent)
         is_used = call is not None and not isinstance(facts.parent(call), cst.Expr)
-        return parent, is_used and parent.attr.value in _GIVES
+        return parent, is_used and not parent.attr.value.endswith("_")
     return None, True
 
 
@@ -174,9 +166,8 @@ def _target(facts: Facts, node: cst.CSTNode) -> cst.CSTNode | None:
 
 
 def _changes_in_place(method: str) -> bool:
-    return method in libraries.CHANGING_METHODS | {"put"} or (
-        method.endswith("_") and not method.endswith("__")
-    )
+    in_place = method.endswith("_") and not method.endswith("__")
+    return in_place or method in libraries.CHANGING_METHODS | {"put"}
 
 
 def _fills_once(facts: Facts, change: cst.CSTNode, name: str) -> bool:

@@ -134,10 +134,8 @@ class Names(Tree):
 
     def changes(self, name: cst.Name | cst.Attribute) -> bool:
         """Match ``x["key"] = 1``, ``x.update(...)``, ``heappop(x)`` and ``x |= ...``, of ``x`` or of an item of it."""
-        around = self.parent(name)
-        item: cst.CSTNode = name
-        while isinstance(around, cst.Subscript) and around.value is item:
-            item, around = around, self.parent(around)
+        item = self.whole(name, cst.Subscript)
+        around = self.parent(item)
         if item is not name and isinstance(around, cst.AssignTarget | cst.AugAssign | cst.Del):
             return True
         if isinstance(around, cst.Attribute):
@@ -146,6 +144,14 @@ class Names(Tree):
             call = self.parent(around)
             return isinstance(call, cst.Call) and call.args[:1] == (around,) and self.changes_first(call)
         return isinstance(around, cst.AugAssign) and around.target is name
+
+    def whole(self, node: cst.CSTNode, *through: type[cst.Subscript] | type[cst.Attribute]) -> cst.CSTNode:
+        """Return what is assigned to or changed where it begins with a node: ``x["a"].b``; nothing that is called."""
+        while isinstance(around := self.parent(node), through) and around.value is node:
+            if self.called(around) is not None:
+                break
+            node = around
+        return node
 
     def changes_first(self, call: cst.Call) -> bool:
         """Return whether a call of a function changes its first argument in place: ``heapq.heappop(x)``."""
@@ -190,12 +196,6 @@ class Names(Tree):
         start, end = self.span(within)
         low = bisect.bisect_left(loads, start, key=_order)
         return tuple(load.node for load in loads[low : bisect.bisect_right(loads, end, key=_order)])
-
-    def is_read_after(self, name: str, node: cst.CSTNode, until: cst.CSTNode) -> bool:
-        """Return whether ``name`` is read between the ends of two nodes."""
-        loads = self._loads_of.get(name, [])
-        index = bisect.bisect_right(loads, self.end(node), key=_order)
-        return index < len(loads) and loads[index].order <= self.end(until)
 
     def is_read_outside(self, name: str, *nodes: cst.CSTNode, until: Statement | None = None) -> bool:
         """Return whether what ``name`` gets inside ``nodes`` may be read elsewhere, up to ``until``."""
