@@ -47,11 +47,6 @@ def _is_measured(facts: Facts, call: cst.Call) -> bool:
     return isinstance(around, cst.BinaryOperation) and isinstance(around.operator, cst.Subtract)
 
 
-def is_shared(facts: Facts, value: cst.BaseExpression | None) -> bool:
-    """Return whether all ranks have rank 0's value of an expression: ``folder = tempfile.mkdtemp()`` in a cell."""
-    return value in shared_names(facts)
-
-
 @asked_once
 def shared_names(facts: Facts) -> Collection[cst.BaseExpression]:
     """Return the names that every rank makes, before training ends, and that have to be rank 0's, in order."""
@@ -98,8 +93,9 @@ def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
         inner = home
     if isinstance(home, cst.FunctionDef) and facts.is_generator(home):
         return False  # it goes on when it is asked
-    of_class = isinstance(holder, cst.Lambda) and isinstance(inner, cst.ClassDef)
-    places = [call for call, _ in facts.calls_of(inner.name.value)] if of_class else [inner]
+    places = [inner]
+    if isinstance(holder, cst.Lambda) and isinstance(inner, cst.ClassDef):
+        places = [call for call, _ in facts.calls_of(inner.name.value)]
     if not all(called_by_all(facts, place) for place in places):
         return False
     if facts.runs_once(inner) and not isinstance(holder, cst.Arg | cst.Lambda):
@@ -134,11 +130,9 @@ def _makes_text(facts: Facts, call: cst.Call) -> bool:
 
 def _keeps(facts: Facts, call: cst.Call) -> bool:
     """Match a call of the notebook's own functions and classes, and one that makes settings."""
-    if facts.qualified(call.func) in libraries.SETTINGS_MAKERS or facts.is_arguments_class(call.func):
-        return True
-    defined = facts.bindings(call.func.value) if isinstance(call.func, cst.Name) else ()
-    is_class = any(isinstance(binding.node, cst.ClassDef) for binding in defined)
-    return is_class or bool(facts.called_functions(call))
+    name = facts.qualified(call.func)
+    own = bool(facts.definitions(name) or facts.called_functions(call))
+    return own or name in libraries.SETTINGS_MAKERS or facts.is_arguments_class(call.func)
 
 
 def _is_for_each_row(facts: Facts, node: cst.CSTNode) -> bool:

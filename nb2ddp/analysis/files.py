@@ -12,9 +12,8 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.calls import Label
 from nb2ddp.analysis.common_paths import called_by_all, makes_folder, parts_ranks
-from nb2ddp.analysis.drawn_names import is_shared
+from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
 _PATH_CLASSES = frozenset("pathlib.Path pathlib.PosixPath pathlib.WindowsPath pathlib.PurePath".split())
@@ -54,7 +53,7 @@ def _paths(facts: Facts) -> Label:
 def _own(facts: Facts) -> Label:
     def label(node: cst.CSTNode) -> bool | None:
         match node:
-            case cst.BaseExpression() if is_shared(facts, node):
+            case cst.BaseExpression() if node in shared_names(facts):
                 return False
             case cst.Call(func=function):
                 name = facts.qualified(function)
@@ -73,8 +72,7 @@ _LOOKING = libraries.FILE_TEST_METHODS | {"rglob"}
 
 def may_exist(facts: Facts, call: cst.Call) -> bool:
     """Match ``os.makedirs(folder, exist_ok=True)``, and ``mkdir`` with it."""
-    given = facts.keyword(call, "exist_ok")
-    return given is not None and cst_nodes.code_of(given) == "True"
+    return facts.switch(call, "exist_ok") == {True}
 
 
 def is_looked_for(facts: Facts, call: cst.Call) -> bool:

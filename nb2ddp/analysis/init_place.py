@@ -33,7 +33,7 @@ def first_below(facts: Facts) -> cst.CSTNode | None:
         needs_block = (
             any(facts.contains(statement, value) for value in shown)
             or any(_needs_block(facts, call, shells.get(call)) for call in facts.calls_in(statement))
-            or _names_gpu(facts, statement)
+            or libraries.GPU_0 in map(cst_nodes.string_value, facts.nodes(cst.SimpleString, within=statement))
             or facts.loads_in(statement) & missing
         )
         if needs_block or not _is_light(facts, statement, shells):
@@ -62,14 +62,6 @@ def _needs_block(facts: Facts, call: cst.Call, shell: ShellCall | None) -> bool:
     if shell is not None:
         return not shell.is_install and shell.name not in _ENVIRONMENT_MAGICS | libraries.DISPLAY_MAGICS
     return is_for_some(facts, call)
-
-
-def _names_gpu(facts: Facts, statement: cst.CSTNode) -> bool:
-    return any(
-        cst_nodes.string_value(string) == libraries.GPU_0
-        for string in facts.strings
-        if facts.contains(statement, string)
-    )
 
 
 def touches_environment(statement: cst.CSTNode) -> bool:

@@ -55,15 +55,15 @@ def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list
         elif not facts.runs(seed, facts.fills_cache):
             made = facts.binds_in(seed) | facts.changes_in(seed)
             kept = [name for name in made if not _is_deleted_in(facts, name, seed)]
-            shared[seed] = sorted(name for name in kept if facts.is_read_after(name, seed, last))
+            here, until = facts.end(seed), facts.end(last)
+            read = (n for n in kept if any(here < facts.order(use) <= until for use in facts.loads_of(n)))
+            shared[seed] = sorted(read)
     return frozenset(gated), shared
 
 
 def _is_deleted_in(facts: Facts, name: str, statement: Statement) -> bool:
     """Return whether a statement deletes a name for good: ``del batch`` at the end of a loop."""
-    deleted = [
-        u for u in facts.uses(name, statement) if any(isinstance(p, cst.Del) for p in facts.parents(u))
-    ]
+    deleted = [use for use in facts.uses(name, statement) if facts.around(use, cst.Del) is not None]
     bound = [b.order for b in facts.bindings_in(statement) if b.name == name]
     return bool(deleted) and max(bound, default=0) < facts.order(deleted[-1])
 

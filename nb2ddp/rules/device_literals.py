@@ -70,11 +70,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _choices(facts: Facts) -> Iterator[cst.Integer]:
-    """Yield the 0 of ``0 if torch.cuda.is_available() else -1``, an argument or the value of a name."""
-    values = [argument.value for call in facts.calls for argument in call.args]
-    values += [b.value for name in facts.bound_names for b in facts.bindings(name) if b.value is not None]
-    for value in dict.fromkeys(values):
-        if isinstance(value, cst.IfExp) and cst_nodes.code_of(value.test) == "torch.cuda.is_available()":
+    """Yield the 0 of ``0 if torch.cuda.is_available() else -1``."""
+    for value in facts.nodes(cst.IfExp):
+        if cst_nodes.code_of(value.test) == "torch.cuda.is_available()":
             otherwise = cst_nodes.code_of(value.orelse).strip("\"'")
             if isinstance(value.body, cst.Integer) and value.body.value == "0" and otherwise in ("-1", "cpu"):
                 yield value.body

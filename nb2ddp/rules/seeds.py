@@ -24,7 +24,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.common_paths import called_by_all
-from nb2ddp.analysis.drawn_names import is_shared
+from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.outside import by_clock
 from nb2ddp.options import Options
@@ -75,7 +75,7 @@ def _of_the_moment(facts: Facts, call: cst.Call, name: str) -> Iterator[Edit]:
         given += [a.value for a in call.args[:1] if a.keyword is None]
     function, why = helper(facts, "from_main_process"), "every rank must have the same seed"
     for value in given:
-        if by_clock(facts, value) and not is_shared(facts, value) and called_by_all(facts, call):
+        if by_clock(facts, value) and value not in shared_names(facts) and called_by_all(facts, call):
             yield from deferring(facts, value, why, function, wanted=partial(by_clock, facts))
     if name in _SEEDING and not call.args and called_by_all(facts, call):
         drawn = f'int.from_bytes({facts.our("os")}.urandom(4), "little")'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nb2ddp.analysis.drawn_names import is_drawn_name, is_kept, is_shared, shared_names
+from nb2ddp.analysis.drawn_names import is_drawn_name, is_kept, shared_names
 from nb2ddp.source import cst_nodes
 from tests.support.helpers import facts_of
 from tests.support.programs import Program, programs
@@ -57,10 +57,7 @@ NAME = "f'run-{time.time()}'"
 )
 def test_which_names_have_to_be_rank_0s(code: str, expected: list[str]) -> None:
     facts = facts_of(START, code)
-    found = list(shared_names(facts))
-    assert [cst_nodes.code_of(name) for name in found] == expected
-    assert all(is_shared(facts, name) for name in found)
-    assert not is_shared(facts, None)
+    assert [cst_nodes.code_of(name) for name in shared_names(facts)] == expected
 
 
 @pytest.mark.parametrize("program", programs(__file__, "texts"), ids=str)
