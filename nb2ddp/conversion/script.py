@@ -216,7 +216,11 @@ def _import(module: str, name: str) -> str:
 def _is_missing(facts: Facts, module: str, body: Sequence[Line]) -> bool:
     """Return whether the script uses a module before, or without, an import of its own."""
     name = facts.our(module)
-    uses, imports = re.compile(rf"(?<![.\w]){name}\."), re.compile(rf"^(?:import|from) .*\b{name}\b")
+    uses = re.compile(rf"(?<![.\w]){name}\.")
+    # what binds it: `import os`, `import torch.nn`, not `from torch.nn import X` or `import torch.nn as nn`
+    imports = re.compile(
+        rf"^import (?:.*,\s*)?{name}(?:\.\w+)*\s*(?:[,;#]|$)|^from \S+ import .*\b{name}\b|^import .*\bas {name}\b"
+    )
     for line in body:
         if imports.search(line.text):
             return False

@@ -332,6 +332,13 @@ def test_a_function_of_the_notebooks_is_not_replaced(binding: str) -> None:
     assert "\nx = shell('mine')\n" in script
 
 
+@pytest.mark.parametrize("other", ["from torch.nn import Linear", "import torch.nn.functional as F", ""])
+def test_what_the_install_step_takes_along_is_imported_for_the_script(other: str) -> None:
+    install = "import torch\nversion = torch.__version__\n!pip install scatter=={version}"
+    script = script_of(install, f"{other}\nclass Net(torch.nn.Module):\n    pass", TRAIN)
+    assert "torch" in imported_by(script)
+
+
 def test_the_same_import_needs_no_other_name() -> None:
     script = script_of("import os, sys\nimport torch\nimport torch.distributed as dist", TRAIN)
     assert not [name for name in ("os", "sys", "torch", "dist") if f"ddp_{name}" in script]
