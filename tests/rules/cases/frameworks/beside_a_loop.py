@@ -115,3 +115,11 @@ create_supervised_evaluator(warm_up).run(loader)
 # case: commands that do not
 !mkdir train
 !cat train.csv
+
+# case: a function that runs as a job of a cloud
+from sagemaker.remote_function import remote
+@remote(instance_type="ml.g5.xlarge")
+def fit(path):
+    warm_up(load(path)).sum().backward()
+fit("s3://rows")
+# decline, line 2: this notebook trains with a job of a cloud...
