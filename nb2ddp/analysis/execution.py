@@ -109,7 +109,7 @@ class Execution(Calls):
             name = self.qualified(value.func)
             called = method_of(value) or name.rpartition(".")[2]
             silent = called in libraries.SILENT_CALLS or called.startswith(("save_", "push_to_hub"))
-            if silent or name == "os.system":
+            if silent or name == "os.system" or name.startswith("google.colab."):
                 return None
             if name in _GIVE_NOTHING or self._gives_nothing(value):
                 return None

@@ -58,3 +58,7 @@ if True:
 # case: a function at the end
 def f():
     x
+
+# case: what Colab does with its page
+from google.colab import drive
+drive.mount("/content/drive")
