@@ -49,13 +49,13 @@ STAR_EXPORTS = {
     "datasets": frozenset("load_dataset Dataset DatasetDict load_from_disk concatenate_datasets".split()),
 }
 
-# Classes whose `from_pretrained` loads no model: tokenizers, processors, configurations.
-_NO_MODEL = ("Tokenizer", "Processor", "Config", "FeatureExtractor", "Scheduler", "TokenizerFast")
+# Ends of classes whose `from_pretrained` loads no model: tokenizers, processors, configurations.
+NO_MODEL = ("Tokenizer", "Processor", "Config", "FeatureExtractor", "Scheduler", "TokenizerFast")
 
 
 def is_model_class(name: str) -> bool:
     """Return whether ``name.from_pretrained`` loads model weights."""
-    if not name or name.endswith(_NO_MODEL):
+    if not name or name.endswith(NO_MODEL):
         return False
     return name.startswith(("Fast", "Auto", "Peft")) or "Model" in name or "For" in name or "LM" in name
 

@@ -103,6 +103,8 @@ def _spread_elsewhere(facts: Facts) -> Iterator[Finding]:
         ours = facts.method(call) == "from_pretrained" and facts.kind(call) == "model"
         if given is None or ours or name in libraries.PIPELINES or facts.is_after_training(call):
             continue
+        if name.removesuffix(".from_pretrained").endswith(libraries.NO_MODEL):
+            continue  # a configuration or a tokenizer, which lies on no device
         spread = cst_nodes.string_value(given) in _SPREAD or name in libraries.DISPATCHING
         if spread and name.partition(".")[0] in libraries.MAPPING_PACKAGES:
             yield Edit.keyword(call, why, "device_map", _own_gpu(facts))

@@ -28,3 +28,7 @@ from trl import SFTTrainer
 trainer = SFTTrainer(model)
 trainer.train()
 model, tok = FastLanguageModel.from_pretrained("lora", device_map="auto")
+
+# case: a configuration that is told of devices
+from transformers import AutoConfig
+c = AutoConfig.from_pretrained("m", device_map="auto")
