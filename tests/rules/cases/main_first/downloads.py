@@ -80,6 +80,14 @@ import tensorflow as tf
 with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
     path = tf.keras.utils.get_file("a", origin="https://host/a.tar", untar=True)
 
+# case: what a library calls its data
+from d2l import torch as d2l
+batches, vocab = d2l.load_data_wiki(512, 64)
+# output
+from d2l import torch as d2l
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    batches, vocab = d2l.load_data_wiki(512, 64)
+
 # last cell
 t = SFTTrainer(llm)
 t.train()
