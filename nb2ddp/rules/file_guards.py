@@ -34,7 +34,11 @@ from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source.cells import Statement
 
 _DELETING = frozenset({"shutil.rmtree", "os.remove", "os.unlink", "os.rmdir"})
-_MAKES_NONE = libraries.SHOWING_FUNCTIONS | frozenset("str len int sorted list next".split())
+_MAKES_NONE = libraries.SHOWING_FUNCTIONS | frozenset(
+    "str len int sorted list next torch.load numpy.load pandas.read_csv pandas.read_parquet json.load pickle.load "
+    "peft.set_peft_model_state_dict".split()
+)
+_METHODS_THAT_MAKE_NONE = libraries.SHOWING_METHODS | {"load_state_dict"}
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -70,7 +74,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 def _may_make_files(facts: Facts, statement: Statement) -> bool:
     """Return whether a statement calls more than what looks at files, names them or reads them."""
-    names = (facts.qualified(c.func) for c in facts.calls_in(statement) if not files.is_file_test(facts, c))
+    calls = (c for c in facts.calls_in(statement) if facts.method(c) not in _METHODS_THAT_MAKE_NONE)
+    names = (facts.qualified(call.func) for call in calls if not files.is_file_test(facts, call))
     return any(
         name not in _MAKES_NONE and not name.startswith(("os.path.", "pathlib.Path")) for name in names
     )

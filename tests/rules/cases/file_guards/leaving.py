@@ -62,6 +62,17 @@ if ddp.from_main_process(lambda: not root.exists()):
     root = Path("/data/b") / name
 out = "a" if ddp.from_main_process(lambda: root.exists()) else "b"
 
+# case: files that are only read
+if os.path.exists("weights.pt"):
+    net.load_state_dict(torch.load("weights.pt"))
+else:
+    print("none")
+# output
+if ddp.from_main_process(lambda: os.path.exists("weights.pt")):
+    net.load_state_dict(torch.load("weights.pt"))
+else:
+    print("none")
+
 # last cell
 trainer = SFTTrainer(model)
 trainer.train()
