@@ -16,6 +16,7 @@ that take the system's random numbers, and sets, whose order differs between pro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -44,6 +45,8 @@ _SEEDING = frozenset(
     "transformers.set_seed accelerate.utils.set_seed".split()
 )
 
+_ENVIRONMENTS = re.compile(r"gym(?:nasium)?\.(?:\w+\.)*make(?:_vec)?")
+
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     calls = [call for call in facts.live_calls if not facts.is_after_training(call)]
@@ -63,7 +66,22 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 call,
             )
         yield from _of_the_moment(facts, call, name)
+    yield from _environments(facts, calls)
     yield from _orders_of_sets(facts, calls)
+
+
+def _environments(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:
+    """Note environments of reinforcement learning that get no seed: the system gives each process another one."""
+    made = [call for call in calls if _ENVIRONMENTS.fullmatch(facts.qualified(call.func))]
+    seeds = (facts.keyword(call, "seed") for call in calls if facts.method(call) == "reset")
+    seeding = (facts.method(call) == "seed" and facts.qualified(call.func) not in _SEEDING for call in calls)
+    if not made or any(seeds) or any(seeding):
+        return
+    yield Note(
+        "no seed reaches this environment, so that each rank plays another game, and the run ends at the first batch "
+        "that differs; give its first reset() a seed: reset(seed=0), or env.seed(0) before Gym 0.26",
+        made[0],
+    )
 
 
 def _of_the_moment(facts: Facts, call: cst.Call, name: str) -> Iterator[Edit]:

@@ -64,6 +64,12 @@ np.random.seed(42)
 d = load_dataset("d", split="train", streaming=True)
 d = d.shuffle(seed=3407)
 
+# case: an environment that the system seeds
+import gymnasium as gym
+env = gym.make("CartPole-v1")
+state, info = env.reset()
+# note, line 2: no seed reaches this environment, so that each rank plays another game...
+
 # last cell
 from trl import SFTTrainer
 trainer = SFTTrainer(model, train_dataset=d)
