@@ -28,6 +28,7 @@ becomes a plain call, because torchrun has started the processes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
@@ -114,12 +115,22 @@ def _hand_written(facts: Facts) -> Iterator[Finding]:
 def _is_in_sight(facts: Facts, made: Sequence[cst.Call], backward: Sequence[cst.Call]) -> bool:
     """Return whether loops may train a module: it gives its parameters, is called, or an optimizer is out of sight."""
     own = facts.definitions("parameters")  # of classes that are no modules
-    if not own and any(facts.method(call) in PARAMETERS for call in facts.live_calls):
+    given = (call for call in facts.live_calls if facts.method(call) in PARAMETERS)
+    if not own and not all(_is_frozen(facts, call) for call in given):
         return True
     if any(not facts.qualified(call.func).startswith("torch.") for call in made):
         return True
     loops = [loop for call in backward if (loop := facts.training_loop(call)) is not None]
     return any(facts.kind(call.func) == "model" for loop in loops for call in facts.calls_in(loop))
+
+
+def _is_frozen(facts: Facts, parameters: cst.Call) -> bool:
+    """Match ``for p in net.parameters(): p.requires_grad_(False)``, of a model that stays as it is."""
+    loop = facts.parent(parameters)
+    if not isinstance(loop, cst.For) or loop.iter is not parameters:
+        return False
+    body = "".join(cst_nodes.code_of(loop.body).split())
+    return re.fullmatch(r":?\w+\.requires_grad(?:_\(False\)|=False)", body) is not None
 
 
 def _divided(facts: Facts, made: Sequence[cst.Call]) -> Iterator[Finding]:

@@ -33,3 +33,15 @@ for x in batches:
     for p in parameters:
         p.data -= 0.1 * p.grad
 # decline, line 6: nb2ddp sees no model that ...
+
+# case: a tensor, beside a model that stays as it is
+vgg = models.vgg19().features
+for p in vgg.parameters():
+    p.requires_grad_(False)
+for q in vgg[3].parameters():
+    q.requires_grad = False
+opt = AdamW([image])
+for i in range(9):
+    features(image, vgg).backward()
+    opt.step()
+# decline, line 8: nb2ddp sees no model that ...
