@@ -89,7 +89,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 # Paths that no other machine has; what lies beside the notebook, `push` finds.
-_OF_THIS_MACHINE = re.compile(r"/content/g?drive/.|/(?:home|Users|media|mnt)/|[A-Za-z]:[\\/]")
+_OF_THIS_MACHINE = re.compile(r"/content/g?drive/.|/(?:home|Users|media|mnt)/|/root/(?!\.)|[A-Za-z]:[\\/]")
 
 
 def _local_files(facts: Facts) -> Iterator[Note]:
@@ -180,8 +180,10 @@ def _login(facts: Facts, call: cst.Call, package: str) -> Iterator[Finding]:
 def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
     line = facts.line_of(call)
     if name == "userdata.get" and len(call.args) == 1:
-        key = cst_nodes.code_of(call.args[0].value)
-        yield Edit.to(call, "secrets come from the environment", f"os.environ.get({key})")
+        key, into = cst_nodes.code_of(call.args[0].value), facts.parent(call)
+        to_environment = isinstance(into, cst.Assign) and "environ[" in cst_nodes.code_of(into.targets[0].target)
+        given = f"{key}, ''" if to_environment else key  # which takes no None
+        yield Edit.to(call, "secrets come from the environment", f"os.environ.get({given})")
     elif name.startswith("auth.") and line is not None:
         why = "this logs in to Google Cloud in a browser; a script reads GOOGLE_APPLICATION_CREDENTIALS"
         yield Drop(line, why, comment="a script reads GOOGLE_APPLICATION_CREDENTIALS")

@@ -18,3 +18,9 @@ x = 1
 from google.colab import files
 up = files.upload()
 # decline, line 2: google.colab.files.upload is not there in a script; write what it is to do in Python
+
+# case: a secret for the environment, which takes no None
+from google.colab import userdata
+os.environ["HF_TOKEN"] = userdata.get("HF_TOKEN")
+# output
+os.environ["HF_TOKEN"] = os.environ.get("HF_TOKEN", '')

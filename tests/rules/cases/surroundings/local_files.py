@@ -35,3 +35,8 @@ if False:
     frame = pd.read_csv("/home/me/a.csv")
 text = """/home/me
 is a text"""
+
+# case: the home of a rented machine, and what its programs keep there
+rows = pd.read_csv("/root/data/a.csv")
+key = "/root/.kaggle/kaggle.json"
+# note, line 1: only this machine, or Colab's drive, has `/root/data/a.csv`: ...
