@@ -53,11 +53,11 @@ def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list
         if chain is not None:
             gated |= chain
         elif not facts.runs(seed, facts.fills_cache):
-            made = facts.binds_in(seed) | facts.changes_in(seed)
-            kept = [name for name in made if not _is_deleted_in(facts, name, seed)]
-            here, until = facts.end(seed), facts.end(last)
-            read = (n for n in kept if any(here < facts.order(use) <= until for use in facts.loads_of(n)))
-            shared[seed] = sorted(read)
+            bound, here, until = facts.binds_in(seed), facts.end(seed), facts.end(last)
+            read = {name for name in bound if facts.is_read_outside(name, seed, until=last)}
+            changed = facts.changes_in(seed) - bound
+            read |= {n for n in changed if any(here < facts.order(use) <= until for use in facts.loads_of(n))}
+            shared[seed] = sorted(name for name in read if not _is_deleted_in(facts, name, seed))
     return frozenset(gated), shared
 
 
@@ -143,7 +143,8 @@ def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
         return facts.kind(call.func.value) not in ("trainer", "accelerator")  # which write once by themselves
     if name in libraries.LOG_FILES:
         return kept_open(facts, call) is not None
-    if tracks(facts, call, libraries.TRACKERS) or _is_told_where(facts, call):
+    is_callback = name.endswith("Callback")  # which begins to write when a Trainer calls it
+    if (not is_callback and tracks(facts, call, libraries.TRACKERS)) or _is_told_where(facts, call):
         return True
     return maps_file(facts, call) or _opens_to_write(facts, call)
 

@@ -55,7 +55,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             made = ", ".join(names)
             value = made if len(names) == 1 else f"({made})"
             code = f"{made} = {helper(facts, 'from_main_process')}(lambda: {value})"
-            yield Insert(statement, "after", code, "every rank trains on what rank 0 generated")
+            yield Insert(statement, "after", code, "every rank gets what rank 0 generated")
     own = dict(_own_files(facts))
     for path in own.values():
         yield Edit.inside(path, "other ranks work on a copy of the file", helper(facts, "own_file"))

@@ -176,3 +176,28 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
 d = DPOTrainer(llm)
 d.train()
 llm.generate(**x)
+
+# case: names that a later function has of its own
+for words in texts:
+    out = llm.generate(**x)
+print(x["input_ids"])
+def shown(rows):
+    for words in rows:
+        out = str(words)
+    return out
+x = shown(x)
+t = SFTTrainer(llm)
+t.train()
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
+    if is_main:
+        for words in texts:
+            out = llm.generate(**x)
+print(x["input_ids"])
+def shown(rows):
+    for words in rows:
+        out = str(words)
+    return out
+x = shown(x)
+t = SFTTrainer(llm)
+t.train()

@@ -56,6 +56,10 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
         os.fsync(log.fileno())
 trainer = SFTTrainer(model)
 
+# case: a callback of a tracker, which a Trainer starts
+from swanlab.integration.transformers import SwanLabCallback
+callback = SwanLabCallback(project="p")
+
 # last cell
 trainer = SFTTrainer(model, train_dataset=rows)
 trainer.train()
