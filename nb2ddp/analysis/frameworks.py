@@ -91,15 +91,16 @@ FRAMEWORKS = (
     Framework("CatBoost", "catboost.*", "fit", "catboost.train", 'DDP does not change its training; its task_type="GPU" takes all visible GPUs by itself', beside="always"),
     Framework("scikit-learn", "sklearn.* imblearn.*", "fit partial_fit", "", "its models train on the CPU", beside="always"),
 )  # fmt: skip
+_STARTS = "it starts the processes itself"
 # What a command line trains with: the pattern of its first words, and how that trains on two GPUs.
 COMMANDS = (
-    ("torchrun", "it starts the processes itself: give it --nproc_per_node 2"),
-    ("accelerate launch", "it starts the processes itself: give it --multi_gpu --num_processes 2"),
-    ("deepspeed", "it starts the processes itself: give it --num_gpus 2"),
-    ("colossalai run", "it starts the processes itself: give it --nproc_per_node 2"),
-    ("composer", "it starts the processes itself: give it -n 2"),
+    ("torchrun", f"{_STARTS}: give it --nproc_per_node 2"),
+    ("accelerate launch", f"{_STARTS}: give it --multi_gpu --num_processes 2"),
+    ("deepspeed", f"{_STARTS}: give it --num_gpus 2"),
+    ("colossalai run", f"{_STARTS}: give it --nproc_per_node 2"),
+    ("composer", f"{_STARTS}: give it -n 2"),
     ("tune run", "give it --nproc_per_node 2, and a recipe whose name has `distributed` in it"),
-    ("trl", "it starts the processes itself: give it --num_processes 2"),
+    ("trl", f"{_STARTS}: give it --num_processes 2"),
     ("llamafactory-cli", "it trains on all visible GPUs, in a process for each"),
     ("axolotl", "it trains on all visible GPUs, in a process for each"),
     ("swift", "with NPROC_PER_NODE=2 in its environment it starts two processes itself"),
@@ -131,6 +132,11 @@ class Training:
     why: str
     is_beside: bool = False
     package: str = ""
+
+    @property
+    def starts_processes(self) -> bool:
+        """Return whether it trains in as many processes as its command line says: on several GPUs as it is."""
+        return _STARTS in self.why
 
 
 @asked_once

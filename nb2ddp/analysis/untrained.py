@@ -31,6 +31,7 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
         return f"{_START}: its cells hold no code", None
     return (
         _first(*(training for training in frameworks.trainings(facts) if not training.is_beside))
+        or _first(*(command for command in frameworks.commands(facts) if command.starts_processes))
         or _written(facts)
         or _first(*frameworks.commands(facts))
         or _trainer(facts)

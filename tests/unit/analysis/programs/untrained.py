@@ -249,6 +249,16 @@ engine.train(model)
 # answer: nb2ddp cannot follow the training of engine.py, which %%writefile writes here: put its code into a cell
 # answer: cell 1
 
+# case: a module that a launcher starts
+%%writefile train.py
+import torch
+for x in loader:
+    model(x).backward()
+# %%
+!accelerate launch --num_processes 1 train.py
+# answer: it starts the processes itself: give it --multi_gpu --num_processes 2
+# answer: cell 2
+
 # case: a module without a loop
 %%writefile engine.py
 x = 1
