@@ -208,7 +208,8 @@ def batches(changes: Sequence[Change], world_size: int, *, uneven_alone: bool = 
             total = batch.per_device * batch.accumulation
             if not uneven_alone:
                 line = f"{batch.per_device} x {batch.accumulation} on one GPU -> the same {total}"
-                found.append(f"{line}, computed in turns on {gpus}")
+                used = f"in turns on {gpus}" if total >= world_size else f"on {total} of {gpus}"
+                found.append(f"{line}, computed {used}")
             continue
         per_rank, steps = split(batch, world_size)
         per_device, accumulation = _trained(batch)
