@@ -13,17 +13,24 @@ training process (``os.environ[...]``, ``sys.path``) stay where they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 from nb2ddp.analysis import installs
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.shell_commands import shell_calls_in
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Drop, Edit, Finding, Rule
+from nb2ddp.rewriting.findings import Drop, Edit, Finding, Note, Rule
 from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Statement
+
+# A package of a pip line, and its version; without one, "" stands for the newest.
+_PINNED = re.compile(r"""(?<=[\s"'])([A-Za-z][\w.-]*)(?:\[[\w,]*\])?(==[\w.+]+|)(?=[\s"'])""")
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     step = installs.plan(facts)
+    yield from _other_versions(facts, step.slice)
     for statement in step.dropped:
         yield Drop(statement, "runs once before torchrun, in setup_env.py")
     for statement in step.leftovers:
@@ -34,6 +41,21 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             nothing = f"{cst_nodes.code_of(shell.call.func)[: -len('.run')]}.CompletedProcess([], 0)"
         why = "runs once before torchrun, in setup_env.py"
         yield Edit.to(shell.call, why, nothing)
+
+
+def _other_versions(facts: Facts, statements: Iterable[Statement]) -> Iterator[Note]:
+    """Note what the notebook installs after training in a version of its own: the step has run it before training."""
+    before: dict[str, str] = {}
+    for shell in (shell for top in statements for shell in shell_calls_in(facts, top) if shell.is_install):
+        for package, version in _PINNED.findall(f"{shell.command} "):
+            if not facts.is_after_training(shell.call):
+                before[package] = version
+            elif version and before.get(package, version) != version:
+                yield Note(
+                    f"the notebook trains before it installs {package}{version}, and the script after: move the line up, "
+                    "if training may have this version, or take it out",
+                    shell.call,
+                )
 
 
 rule = Rule("installs", __doc__, find, balanced=True)
