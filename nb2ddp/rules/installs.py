@@ -52,8 +52,8 @@ def _other_versions(facts: Facts, statements: Iterable[Statement]) -> Iterator[N
                 before[package] = version
             elif version and before.get(package, version) != version:
                 yield Note(
-                    f"the notebook trains before it installs {package}{version}, and the script after: move the line up, "
-                    "if training may have this version, or take it out",
+                    f"the notebook trains before it installs {package}{version}, and the script after: take the line "
+                    "out, if training is to have the other version",
                     shell.call,
                 )
 
