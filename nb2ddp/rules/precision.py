@@ -29,7 +29,9 @@ _REFUSED = ("bf16_full_eval", "tf32")
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    by_node = {finding.node: finding for finding in (*_dtypes(facts), *_arguments(facts))}
+    dtypes = list(_dtypes(facts))
+    casts = _casts(facts) if dtypes else ()
+    by_node = {finding.node: finding for finding in (*dtypes, *casts, *_arguments(facts))}
     yield from by_node.values()
 
 
@@ -71,6 +73,18 @@ def _dtypes(facts: Facts) -> Iterator[Edit]:
             if value is not None and facts.qualified(value) == "torch.bfloat16":
                 code = f"{torch}.bfloat16 if {has_bf16} else {torch}.float16"
                 yield Edit.to(value, why, code)
+
+
+def _casts(facts: Facts) -> Iterator[Edit]:
+    """Yield edits of what is cast to bfloat16 for such a model: ``inputs.to("cuda", dtype=torch.bfloat16)``."""
+    torch = facts.our("torch")
+    for call in facts.live_calls:
+        if facts.method(call) != "to" or facts.is_after_training(call) or facts.kind(call) == "model":
+            continue
+        for argument in call.args:
+            if facts.qualified(argument.value) == "torch.bfloat16":
+                code = f"{torch}.bfloat16 if {helper(facts, 'has_bf16')} else {torch}.float16"
+                yield Edit.to(argument.value, "a T4 has no bf16; the model computes in fp16 there", code)
 
 
 def _is_true(node: cst.BaseExpression | None) -> bool:

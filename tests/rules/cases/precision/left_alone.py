@@ -40,3 +40,7 @@ if False:
 trainer = SFTTrainer(model)
 trainer.train()
 AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16)
+
+# case: a cast, where no model is loaded in bfloat16
+import torch
+y = y.to(torch.bfloat16)

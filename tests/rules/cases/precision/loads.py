@@ -33,3 +33,12 @@ Accelerator(mixed_precision="bf16")
 # output
 from accelerate import Accelerator
 Accelerator(mixed_precision="bf16" if ddp.has_bf16 else "fp16")
+
+# case: what such a model is given
+AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16)
+x = {k: v.to("cuda", dtype=torch.bfloat16) for k, v in x.items()}
+y = y.to(torch.bfloat16)
+# output
+AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16)
+x = {k: v.to("cuda", dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16) for k, v in x.items()}
+y = y.to(torch.bfloat16 if ddp.has_bf16 else torch.float16)
