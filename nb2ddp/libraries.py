@@ -334,6 +334,8 @@ OUTPUTS = frozenset(
     "output output_dir output_path output_file out_dir out_path outdir outfile save_path save_dir dest dest_dir "
     "destination dst target_dir".split()
 )
+# Functions of libraries whose names say that they move or unpack files.
+REARRANGES = re.compile(r".*\.(?:reorg|unzip|unpack|untar|extract)(?:anize)?(?:_\w+)?")
 # Packages whose functions compute: what they give is the same wherever they are given the same.
 COMPUTING_PACKAGES = frozenset(
     "accelerate bisect bitsandbytes collections copy dataclasses datasets einops evaluate fractions functools heapq "

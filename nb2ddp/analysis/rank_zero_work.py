@@ -157,10 +157,14 @@ def tracks(facts: Facts, call: cst.Call, packages: Collection[str]) -> bool:
 
 
 def _is_told_where(facts: Facts, call: cst.Call) -> bool:
-    """Match ``parts.ratio("rows", output="parts")``: a function of a library that is told where to write, no more."""
+    """Match ``parts.ratio("rows", output="parts")``: a function of a library that is told where to write, no more.
+
+    So are ``d2l.reorg_test(folder)`` and others whose names say that they move files.
+    """
     named = (argument.keyword.value for argument in call.args if argument.keyword is not None)
     root = root_of(call.func)
-    if libraries.OUTPUTS.isdisjoint(named) or not isinstance(facts.parent(call), cst.Expr):
+    moves = libraries.REARRANGES.fullmatch(facts.qualified(call.func)) is not None
+    if (libraries.OUTPUTS.isdisjoint(named) and not moves) or not isinstance(facts.parent(call), cst.Expr):
         return False
     of_library = (
         isinstance(root, cst.Name) and facts.is_imported(root.value) and not facts.called_functions(call)

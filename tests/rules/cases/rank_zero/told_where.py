@@ -60,6 +60,19 @@ trainer = SFTTrainer(model)
 from swanlab.integration.transformers import SwanLabCallback
 callback = SwanLabCallback(project="p")
 
+# case: a name that says that files are moved
+from d2l import torch as d2l
+def prepare(folder):
+    d2l.reorg_test(folder)
+prepare("dogs")
+# output
+from d2l import torch as d2l
+def prepare(folder):
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+        if is_main:
+            d2l.reorg_test(folder)
+prepare("dogs")
+
 # last cell
 trainer = SFTTrainer(model, train_dataset=rows)
 trainer.train()
