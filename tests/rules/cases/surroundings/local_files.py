@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 # case: Colab's drive
 out = "/content/drive/MyDrive/out"
 frame = pd.read_csv("/content/gdrive/a.csv")
-# note, line 1: only this machine, or Colab's drive, has `/content/drive/MyDrive/out`, `/content/gdrive/a.csv`: where the script runs elsewhere, put what it reads there, and name it relative to the notebook. To Kaggle `nb2ddp push --upload-data` brings it then
+# note, line 1: only this machine, or Colab's drive, has `/content/drive/MyDrive/out`, `/content/gdrive/a.csv`: where the script runs elsewhere, name it relative to the notebook, and bring what it reads there. To Kaggle `nb2ddp push --upload-data` brings that
 
 # case: folders and disks of a user
 from torchvision.datasets import ImageFolder
