@@ -30,7 +30,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.outside import by_clock
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
