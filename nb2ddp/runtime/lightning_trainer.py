@@ -1,0 +1,118 @@
+"""Let Lightning train as one process does on every rank: the ranks divide the calls of its module's parts.
+
+A LightningModule is a loop that somebody else wrote. Each rank's Trainer goes through the notebook's batches, and what
+the module's steps call is divided as in a loop written by hand; losses, `self.log`, callbacks and manual optimization
+see whole batches. What this part adds is who writes, and where ranks wait.
+"""
+
+import abc
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from nb2ddp.runtime.callbacks import _make_also
+from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
+from nb2ddp.runtime.random_numbers import _installed
+from nb2ddp.runtime.rank_zero import main_process_first
+from nb2ddp.runtime.run_state import _T, _run
+from nb2ddp.runtime.spot_checks import _checks
+from nb2ddp.runtime.trained_models import parallelize_trained
+
+
+def lightning_trainer(make: Callable[..., _T], *args: Any, **options: Any) -> _T:
+    """Return ``make(*args, **options)``, a Trainer of Lightning's, on this rank's GPU.
+
+    It sees one process; rank 0 alone writes its checkpoints and logs. ``fit()`` divides the calls of what optimizers
+    train, as `parallelize_trained` does. Every rank passes its barriers, waits there for the others, and takes rank
+    0's decisions: to stop, or to save.
+
+    Raises:
+        ValueError: it is told to train in several processes by itself, or to shard its model.
+    """
+    if _run.world_size > 1:
+        options |= _on_one_device(options)
+    made = make(*args, **options)
+    trainer: Any = made
+    if _run.world_size > 1 and not isinstance(trainer.strategy, _OfRank):
+        name = type(trainer.strategy).__name__
+        if not name.startswith("SingleDevice"):
+            raise ValueError(f"{name} divides the training by itself; nb2ddp converts strategy='auto'")
+        _make_also(trainer.strategy, _OfRank)
+        connector = trainer._data_connector
+        connector.prepare_data = _on_rank_0_first(connector.prepare_data)
+    return made
+
+
+def _on_one_device(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what a Trainer is given in place of devices and strategies that mean one process here."""
+    devices, nodes, strategy = (options.get(name) for name in ("devices", "num_nodes", "strategy"))
+    count = len(devices) if isinstance(devices, list | tuple) else devices
+    if (isinstance(count, int) and count > 1) or (nodes or 1) > 1:
+        raise ValueError(
+            f"this Trainer trains in several processes by itself (devices={devices}, num_nodes={nodes or 1}); nb2ddp "
+            "converts the training of one: give it devices=1"
+        )
+    plain: dict[str, Any] = {} if count in (None, 0) else {"devices": 1}
+    name = (strategy if isinstance(strategy, str) else type(strategy).__name__).lower()
+    return plain | ({"strategy": "auto"} if name.startswith(("ddp", "dp", "singledevice")) else {})
+
+
+def _on_rank_0_first(function: Callable[[], Any]) -> Callable[[], Any]:
+    @functools.wraps(function)
+    def on_rank_0_first() -> Any:
+        with main_process_first():
+            return function()
+
+    return on_rank_0_first
+
+
+class _OfRank(abc.ABC):  # as strategies are, or one's class could not be exchanged
+    """What a strategy of one device does otherwise where it is one of several ranks."""
+
+    lightning_module: Any
+
+    @property
+    def is_global_zero(self) -> bool:
+        return _run.writes
+
+    def barrier(self, name: str | None = None, *_: Any, **__: Any) -> None:
+        if self.lightning_module.trainer.state.status == "interrupted":
+            return  # this rank fails, and the others are elsewhere
+        if name == "pre_setup":  # people download in setup() too
+            self.setting_up = main_process_first()
+            self.setting_up.__enter__()
+        elif name == "post_setup":
+            self.setting_up.__exit__(None, None, None)
+        else:
+            from_all_ranks(None)
+
+    def broadcast(self, obj: _T, src: int = 0) -> _T:
+        return from_main_process(lambda: obj)
+
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:  # noqa: A002
+        return from_main_process(lambda: decision)
+
+    def setup_environment(self) -> None:
+        super().setup_environment()  # type: ignore[misc]
+        trainer = self.lightning_module.trainer
+        for logger in trainer.loggers:
+            if hasattr(logger, "_get_next_version"):  # the next rank would find rank 0's folder, and count on
+                logger._version = self.broadcast(logger.version)
+        if trainer.state.fn == "fit":
+            parallelize_trained()
+
+    def on_train_end(self) -> None:
+        """Compare once more while the model is still on its GPU."""
+        super().on_train_end()  # type: ignore[misc]
+        _checks.run_last()
+
+
+def _let_rank_0_log() -> None:
+    """Tell Lightning's loggers, and what `rank_zero_only` decorates, that this is not rank 0: before they are made."""
+    if _run.rank > 0 and _installed("lightning_utilities"):
+        from lightning_utilities.core import rank_zero
+
+        rank_zero.rank_zero_only.rank = _run.rank
+
+
+_let_rank_0_log()
