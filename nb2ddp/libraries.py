@@ -11,7 +11,8 @@ import sys
 # Packages whose import is slow or initialises CUDA: the rank's device must be selected before.
 HEAVY_PACKAGES = frozenset(
     "unsloth unsloth_zoo torch transformers trl peft accelerate bitsandbytes datasets vllm xformers "
-    "sentence_transformers torchvision torchaudio diffusers timm tensorflow jax pantheraml".split()
+    "sentence_transformers torchvision torchaudio diffusers timm tensorflow jax pantheraml lightning "
+    "pytorch_lightning".split()
 )
 
 # The modules that the init block imports, by the name that it binds: the notebook may import them too.
@@ -155,6 +156,9 @@ def is_trainer_class(package: str, name: str) -> bool:
     return package in TRAINER_PACKAGES and name.endswith("Trainer") and not name.startswith("Patch")
 
 
+# Lightning's Trainer, and what it does with all ranks.
+LIGHTNING_TRAINER = re.compile(r"(?:lightning(?:\.pytorch)?|pytorch_lightning)(?:\.trainer)*\.Trainer$")
+LIGHTNING_METHODS = frozenset({"fit", "validate", "test", "predict"})
 COLLECTIVE_METHODS = frozenset({"train", "evaluate", "predict", "hyperparameter_search"})
 # What a model that is sharded over the ranks does with all of them; every rank has to make the call.
 GATHERING_METHODS = frozenset({"generate", "save_pretrained"})

@@ -111,7 +111,7 @@ class Execution(Calls):
             silent = called in libraries.SILENT_CALLS or called.startswith(("save_", "push_to_hub"))
             if silent or name == "os.system" or name.startswith("google.colab."):
                 return None
-            if name in _GIVE_NOTHING or self._gives_nothing(value):
+            if name in _GIVE_NOTHING or value in self.lightning_fits or self._gives_nothing(value):
                 return None
             root = root_of(value.func)
             if isinstance(root, cst.Call) and self.qualified(root.func) == "get_ipython":
@@ -207,8 +207,11 @@ class Execution(Calls):
     def is_collective(self, call: cst.Call) -> bool:
         """Return whether every rank has to make a call, so that it must not be gated: training, evaluation."""
         method = method_of(call)
-        if method in libraries.COLLECTIVE_METHODS and isinstance(call.func, cst.Attribute):
-            return self.kind(call.func.value) == "trainer"
+        if method in libraries.COLLECTIVE_METHODS | libraries.LIGHTNING_METHODS:
+            kind = self.kind(cst.ensure_type(call.func, cst.Attribute).value)
+            if kind == "lightning":
+                return method in libraries.LIGHTNING_METHODS and bool(self.lightning_fits)
+            return kind == "trainer" and method in libraries.COLLECTIVE_METHODS
         if isinstance(call.func, cst.Attribute) and self.kind(call.func.value) == "accelerator":
             return method not in _ALONE
         if method == "backward":  # once, outside a loop, it shows how gradients are made
@@ -216,6 +219,14 @@ class Execution(Calls):
         if self.gathers(call):
             return True
         return self.qualified(call.func) in libraries.COLLECTIVE_FUNCTIONS
+
+    @cached_property
+    def lightning_fits(self) -> tuple[cst.Call, ...]:
+        """List the live calls of ``fit()`` of Lightning's Trainers, in order."""
+        fits = (call for call in self.live_calls if method_of(call) == "fit")
+        return tuple(
+            c for c in fits if self.kind(cst.ensure_type(c.func, cst.Attribute).value) == "lightning"
+        )
 
     def needs_all(self, call: cst.Call) -> bool:
         """Return whether all ranks make a call together: a collective one, or one that joins the process group."""

@@ -46,7 +46,8 @@ _TORCHRUN = "torchrun --nproc_per_node 2"
 # The first line that fits a call is taken.
 FRAMEWORKS = (
     Framework("Lightning Fabric", "lightning.Fabric lightning.fabric.* lightning_fabric.* pytorch_lightning.Fabric", "backward setup launch", "", 'in a notebook Fabric(devices=2, strategy="ddp_notebook") runs the function that fabric.launch(train) gets on two GPUs; in a script strategy="ddp"'),
-    Framework("Lightning", "lightning.* pytorch_lightning.* nemo.lightning.*", "fit", "", 'in a notebook its Trainer(devices=2, strategy="ddp_notebook") trains on two GPUs, if no cell before has used one; in a script strategy="ddp" does'),
+    Framework("LightningCLI", "", "", "lightning.pytorch.cli.LightningCLI pytorch_lightning.cli.LightningCLI", "it makes its Trainer of a command line; make L.Trainer(...) in a cell and call its fit(), which nb2ddp does convert"),
+    Framework("a Trainer of Lightning's that it cannot follow", "lightning.* pytorch_lightning.*", "fit", "", "make L.Trainer(...) in a cell, or in a function that returns it, and call fit() of that"),
     Framework("NeMo", "nemo.*", "fit", "nemo.collections.llm.finetune nemo.collections.llm.pretrain nemo.collections.llm.train", f"it trains with Lightning: give its trainer devices=2 and start the code as a script with {_TORCHRUN}"),
     Framework("fastai", "fastai.* fastbook.* tsai.*", "fit fit_one_cycle fine_tune fit_flat_cos fit_sgdr", "", "put the training into a function, with `with learn.distrib_ctx(in_notebook=True):` around it, and start that with Accelerate's notebook_launcher(train, num_processes=2)"),
     Framework("Ultralytics", "ultralytics.*", "train", "", "its train(device=[0, 1]) runs DDP by itself"),
@@ -144,7 +145,7 @@ def trainings(facts: Facts) -> tuple[Training, ...]:
     """List the calls that train with a framework of `FRAMEWORKS`, in order."""
     found = []
     for call in facts.live_calls:
-        framework = _framework_of(facts, call)
+        framework = None if facts.is_collective(call) else _framework_of(facts, call)
         if framework is not None:
             why = f"this notebook trains with {framework.name}, which nb2ddp does not convert: {framework.advice}"
             after = framework.beside == "after" and bool(facts.train_calls) and facts.is_after_training(call)
@@ -201,6 +202,7 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
             name not in _TRAINING
             or call in known
             or facts.called_functions(call)
+            or facts.is_collective(call)
             or not _may_train(facts, call, name)
         ):
             continue

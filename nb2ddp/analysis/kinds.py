@@ -21,6 +21,7 @@ from nb2ddp.source.cst_nodes import keyword_of, method_of
 Key = cst.BaseExpression | cst.FunctionDef | cst.ClassDef | Binding
 _Steps = Generator[Key, str, str]
 _BUILTINS = frozenset(dir(builtins))
+_MODULES = ("Module", "LightningModule", "PreTrainedModel")
 
 
 class Kinds(Flow):
@@ -35,7 +36,7 @@ class Kinds(Flow):
     # ---- the kind of a value --------------------------------------------------------------------
 
     def kind(self, node: cst.CSTNode | None) -> str:
-        """Return "trainer", "model", "dataset", "loader", "arguments", "accelerator", or "" for the rest."""
+        """Return "trainer", "lightning", "model", "dataset", "loader", "arguments", "accelerator", or ""."""
         return self._kinds.solve(node) if isinstance(node, cst.BaseExpression) else ""
 
     def _steps(self, key: Key) -> _Steps:
@@ -71,7 +72,7 @@ class Kinds(Flow):
         if not isinstance(node.value, cst.Name):
             return ""
         kind = yield from self._common(self.assigned(node.attr.value))
-        return kind if kind in ("trainer", "arguments") else ""
+        return kind if kind in ("trainer", "lightning", "arguments") else ""
 
     def _common(self, keys: Iterable[Key]) -> _Steps:
         """Evaluate the kind that several values have; "" where they differ."""
@@ -120,8 +121,10 @@ class Kinds(Flow):
                 return (yield binding.node)
         methods = [d.node for d in self.definitions(last) if isinstance(d.scope, cst.ClassDef)]
         of_methods = (method for method in methods if isinstance(method, cst.FunctionDef))
-        if isinstance(call.func, cst.Attribute) and (yield from self._common(of_methods)) == "trainer":
-            return "trainer"
+        if isinstance(call.func, cst.Attribute):
+            made = yield from self._common(of_methods)
+            if made in ("trainer", "lightning"):
+                return made
         if call.args and name in libraries.DATASET_FUNCTIONS:
             return (yield call.args[0].value)
         if call.args and last in libraries.TRAINER_WRAPPERS:
@@ -145,12 +148,14 @@ class Kinds(Flow):
             return "accelerator"
         if self.is_trainer_class(call.func):
             return "trainer"
+        if self.is_lightning_class(call.func):
+            return "lightning"
         return "arguments" if self.is_arguments_class(call.func) else ""
 
     def _instance(self, node: cst.ClassDef) -> str:
         """Return the kind of an instance of a class of the notebook, by what the class derives from."""
         names = (name.rpartition(".")[2] for name in self.bases(node))
-        is_model = any(n in ("Module", "PreTrainedModel") or libraries.is_model_class(n) for n in names)
+        is_model = any(n in _MODULES or libraries.is_model_class(n) for n in names)
         return "model" if is_model else ""
 
     def _kind_returned(self, function: cst.FunctionDef) -> _Steps:
@@ -165,6 +170,10 @@ class Kinds(Flow):
     def is_trainer_class(self, node: cst.CSTNode) -> bool:
         """Return whether an expression names a Transformers-style Trainer, or a subclass in the notebook."""
         return _is_any(libraries.is_trainer_class, self._classes_of.solve(self.qualified(node)))
+
+    def is_lightning_class(self, node: cst.CSTNode) -> bool:
+        """Return whether an expression names the Trainer of Lightning, or a subclass in the notebook."""
+        return any(map(libraries.LIGHTNING_TRAINER.match, self._classes_of.solve(self.qualified(node))))
 
     def is_arguments_class(self, node: cst.CSTNode) -> bool:
         """Return whether an expression names a class of training arguments, or a subclass in the notebook."""

@@ -37,8 +37,17 @@ _CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda)
 
 @asked_once
 def optimizers(facts: Facts) -> list[cst.Call]:
-    """List the calls that make an optimizer, by the name of what is called or by the steps that its result takes."""
-    return [c for c in facts.live_calls if _makes_optimizer(facts, c) and not facts.is_after_training(c)]
+    """List the calls that make an optimizer, by the name of what is called or by the steps that its result takes.
+
+    Those that a module makes for Lightning's Trainer are not of a loop: the run finds what they train.
+    """
+    made = (c for c in facts.live_calls if _makes_optimizer(facts, c) and not facts.is_after_training(c))
+    return [call for call in made if not (facts.lightning_fits and _is_of_lightning(facts, call))]
+
+
+def _is_of_lightning(facts: Facts, call: cst.Call) -> bool:
+    owner = facts.around(call, cst.ClassDef)
+    return isinstance(owner, cst.ClassDef) and any("LightningModule" in name for name in facts.bases(owner))
 
 
 def _makes_optimizer(facts: Facts, call: cst.Call) -> bool:

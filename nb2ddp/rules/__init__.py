@@ -12,8 +12,8 @@ from nb2ddp.rewriting.findings import Rule
 # cell_output is the last: it puts a call around what the others have changed.
 _ORDER = """
 frameworks init_block installs magics shell_lines surroundings seeds clocks run_names memory capability dialects
-device_map device_literals precision batch process_group loops wrap sharding file_guards rank_zero trackers main_first
-finish cell_output
+device_map device_literals precision batch process_group loops lightning wrap sharding file_guards rank_zero trackers
+main_first finish cell_output
 """
 RULES: tuple[Rule, ...] = tuple(import_module(f"{__name__}.{name}").rule for name in _ORDER.split())
 

@@ -1,4 +1,4 @@
-"""Leave the training of other frameworks alone: decline what Lightning, Keras, DeepSpeed and the like train.
+"""Leave the training of other frameworks alone: decline what fastai, Keras, DeepSpeed and the like train.
 
 They divide their training over GPUs by means of their own, or not at all; a loop beside them, or a stray
 ``backward()``, does not make the notebook one that nb2ddp can convert. A command that trains in a process of its own
@@ -6,9 +6,9 @@ runs once, as in the notebook, which is noted.
 
 .. code-block:: diff
 
-     import lightning as L
-     trainer = L.Trainer(max_epochs=3)
-     trainer.fit(model, loader)
+     import keras
+     model = keras.Sequential([keras.layers.Dense(2)])
+     model.fit(rows, labels)
 """
 
 from __future__ import annotations

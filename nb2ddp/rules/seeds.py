@@ -42,7 +42,8 @@ _SEARCHES = frozenset(
 
 _SEEDING = frozenset(
     "random.seed numpy.random.seed torch.manual_seed torch.cuda.manual_seed torch.cuda.manual_seed_all "
-    "transformers.set_seed accelerate.utils.set_seed".split()
+    "transformers.set_seed accelerate.utils.set_seed lightning.seed_everything lightning.pytorch.seed_everything "
+    "pytorch_lightning.seed_everything".split()
 )
 
 _ENVIRONMENTS = re.compile(r"gym(?:nasium)?\.(?:\w+\.)*make(?:_vec)?")

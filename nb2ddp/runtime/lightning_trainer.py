@@ -19,21 +19,23 @@ from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.trained_models import parallelize_trained
 
 
-def lightning_trainer(make: Callable[..., _T], *args: Any, **options: Any) -> _T:
-    """Return ``make(*args, **options)``, a Trainer of Lightning's, on this rank's GPU.
+def lightning_trainer(make: Callable[..., _T]) -> Callable[..., _T]:
+    """Return a function that makes what ``make``, a Trainer's class of Lightning's, makes, on this rank's GPU.
 
-    It sees one process; rank 0 alone writes its checkpoints and logs. ``fit()`` divides the calls of what optimizers
-    train, as `parallelize_trained` does. Every rank passes its barriers, waits there for the others, and takes rank
-    0's decisions: to stop, or to save.
+    The Trainer sees one process; rank 0 alone writes its checkpoints and logs. ``fit()`` divides the calls of what
+    optimizers train, as `parallelize_trained` does. Every rank passes its barriers, waits there for the others, and
+    takes rank 0's decisions: to stop, or to save.
 
     Raises:
-        ValueError: it is told to train in several processes by itself, or to shard its model.
+        ValueError: the Trainer is told to train in several processes by itself, or to shard its model.
     """
-    if _run.world_size > 1:
-        options |= _on_one_device(options)
-    made = make(*args, **options)
+    return make if _run.world_size == 1 else functools.partial(_made, make)
+
+
+def _made(make: Callable[..., _T], *args: Any, **options: Any) -> _T:
+    made = make(*args, **options | _on_one_device(options))
     trainer: Any = made
-    if _run.world_size > 1 and not isinstance(trainer.strategy, _OfRank):
+    if not isinstance(trainer.strategy, _OfRank):
         name = type(trainer.strategy).__name__
         if not name.startswith("SingleDevice"):
             raise ValueError(f"{name} divides the training by itself; nb2ddp converts strategy='auto'")
@@ -89,7 +91,7 @@ class _OfRank(abc.ABC):  # as strategies are, or one's class could not be exchan
     def broadcast(self, obj: _T, src: int = 0) -> _T:
         return from_main_process(lambda: obj)
 
-    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:  # noqa: A002
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
         return from_main_process(lambda: decision)
 
     def setup_environment(self) -> None:

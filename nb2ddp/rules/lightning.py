@@ -1,0 +1,87 @@
+"""Let every rank run Lightning's Trainer as one process does, and divide the calls of what it trains.
+
+A LightningModule is a loop that Lightning runs: each rank goes through the notebook's batches, and the calls of
+modules in `training_step` and the like compute this rank's rows and return the outputs of all rows, as in a loop
+written by hand. Losses, ``self.log``, callbacks, early stopping and manual optimization see whole batches; rank 0 alone
+writes checkpoints and logs. Devices and strategies that mean one process in a notebook become this rank's GPU.
+
+.. code-block:: diff
+
+     import lightning as L
+    -trainer = L.Trainer(max_epochs=3, devices=1)
+    +trainer = ddp.lightning_trainer(L.Trainer)(max_epochs=3, devices=1)
+     trainer.fit(model, loader)
+    +ddp.check_replicas()
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.options import Options
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Rule
+from nb2ddp.rewriting.runtime_calls import helper
+from nb2ddp.source import cst_nodes
+
+_SHARDS = re.compile(r"fsdp|deepspeed|modelparallel|xla|bagua|colossal|horovod", re.IGNORECASE)
+_FINDS_BATCH = re.compile(r"(?:lightning\.pytorch|pytorch_lightning)\.callbacks\.(?:\w+\.)*BatchSizeFinder$")
+
+
+def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    if not facts.lightning_fits:
+        return
+    for call in facts.live_calls:
+        if facts.is_lightning_class(call.func):
+            yield from _refused(facts, call)
+            why = "every rank runs the Trainer as one process does, and rank 0 writes"
+            yield Edit.inside(call.func, why, helper(facts, "lightning_trainer"))
+        elif facts.method(call) == "scale_batch_size" or _FINDS_BATCH.match(facts.qualified(call.func)):
+            yield Decline(
+                "this tries batches until one does not fit on the GPU, and ranks that divide it would find another one "
+                "than the notebook: write the number that it has found",
+                call,
+            )
+    for call in facts.lightning_fits:
+        statement = facts.statement(call)
+        is_last = isinstance(statement, cst.SimpleStatementLine) and isinstance(
+            statement.body[-1], cst.Return
+        )
+        if not is_last:  # or finish() compares
+            why = "compare the trained parameters of all ranks"
+            yield Insert(statement, "after", f"{helper(facts, 'check_replicas')}()", why)
+
+
+def _refused(facts: Facts, call: cst.Call) -> Iterator[Decline]:
+    """Decline a Trainer that is more than one process by itself."""
+    several = [name for name in ("devices", "num_nodes") if _count(facts, facts.keyword(call, name)) > 1]
+    for name in several:
+        yield Decline(
+            f"this Trainer starts several processes itself, each with batches of its own ({name}), and nb2ddp converts "
+            f"what one process trains: with {name}=1 all GPUs train the run of one",
+            call,
+        )
+    for name in ("strategy", "accelerator"):
+        value = facts.value(facts.keyword(call, name))
+        made = facts.qualified(value.func) if isinstance(value, cst.Call) else cst_nodes.string_value(value)
+        if made and (_SHARDS.search(made.replace("_", "")) or made in ("tpu", "hpu", "ipu")):
+            yield Decline(
+                f"this Trainer's {name} ({made.rpartition('.')[2]}) divides the model or runs elsewhere than on CUDA "
+                "GPUs; nb2ddp converts the training of one process, with a copy of the model on each GPU",
+                call,
+            )
+
+
+def _count(facts: Facts, node: cst.BaseExpression | None) -> int:
+    """Return how many devices an argument names; 1 where it cannot be seen, and for -1 and "auto"."""
+    value = facts.value(node)
+    if isinstance(value, cst.List | cst.Tuple):
+        return len(value.elements)
+    text = value.value if isinstance(value, cst.Integer) else cst_nodes.string_value(value) or ""
+    return int(text) if text.isdigit() else text.count(",") + 1
+
+
+rule = Rule("lightning", __doc__, find, of_training=True)
