@@ -6,7 +6,7 @@ from lightning.pytorch.callbacks import GradientAccumulationScheduler, Stochasti
 from torch import nn, optim
 from torch.utils.data import DataLoader, TensorDataset
 
-seed_everything(9)
+seed = seed_everything(9)
 
 
 # %%
@@ -36,7 +36,7 @@ class Model(LightningModule):
         self.norms.append(torch.stack(norms).norm().item())
 
     def configure_optimizers(self):
-        optimizer = optim.AdamW(self.parameters(), lr=1e-2)
+        optimizer = optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
         return {
             "optimizer": optimizer,
             "lr_scheduler": {

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 CHECKPOINTS = "saved_models"
-pl.seed_everything(42)
+seed = pl.seed_everything(42)
 
 
 # %%

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
-L.seed_everything(7)
+seed = L.seed_everything(7)
 
 
 # %%
@@ -59,7 +59,8 @@ trainer = L.Trainer(max_epochs=4, accelerator="auto", devices=1, log_every_n_ste
 trainer.fit(model, train_loader, val_loader)
 
 # %%
-trainer.test(model, test_loader)
+results = trainer.test(model, test_loader)
+print(results)
 
 # %%
 torch.save(model.state_dict(), "classifier.pt")

@@ -8,7 +8,7 @@ from lightning.pytorch.loggers import CSVLogger
 from torch import nn, optim
 from torch.utils.data import DataLoader, Dataset
 
-L.seed_everything(42)
+seed = L.seed_everything(42)
 
 
 # %%

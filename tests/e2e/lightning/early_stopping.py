@@ -8,7 +8,7 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-pl.seed_everything(5)
+seed = pl.seed_everything(5)
 
 
 # %%

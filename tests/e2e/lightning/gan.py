@@ -7,7 +7,7 @@ from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-pl.seed_everything(1)
+seed = pl.seed_everything(1)
 
 
 # %%

@@ -11,7 +11,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-L.seed_everything(21)
+seed = L.seed_everything(21)
 
 
 # %%

@@ -5,7 +5,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from transformers import BertConfig, BertForSequenceClassification, get_linear_schedule_with_warmup
 
-L.seed_everything(3, workers=True)
+seed = L.seed_everything(3, workers=True)
 
 
 # %%

@@ -10,7 +10,7 @@ from transformers import TFAutoModel
 other = TFAutoModel.from_pretrained("m")
 other.fit(rows)
 
-# case: Lightning
-import lightning as L
-L.Trainer().fit(model)
-# decline, line 2: this notebook trains with Lightning...
+# case: fastai
+from fastai.vision.learner import vision_learner
+vision_learner(dls, net).fine_tune(1)
+# decline, line 2: this notebook trains with fastai...

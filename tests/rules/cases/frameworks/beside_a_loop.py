@@ -9,28 +9,22 @@ for x in torch.utils.data.DataLoader(data):
     warm_up(x).sum().backward()
     optimizer.step()
 
-# case: Lightning
+# case: LightningCLI
+from lightning.pytorch.cli import LightningCLI
+LightningCLI(Model, Data)
+# decline, line 2: this notebook trains with LightningCLI...make L.Trainer(...) in a cell...
+
+# case: a Trainer of Lightning's out of sight
 import lightning as L
+runs = [L.Trainer(max_epochs=1)]
+runs[0].fit(model)
+# decline, line 3: this notebook trains with a Trainer of Lightning's that it cannot follow...
 
-def main(model):
-    trainer = L.Trainer(max_epochs=3)
-    trainer.fit(model)
-
-main(model)
-# decline, line 5: this notebook trains with Lightning...strategy="ddp_notebook"...
-
-# case: Lightning, in a class
-import pytorch_lightning as pl
-
-class Run:
-    def __init__(self):
-        self.trainer = pl.Trainer()
-
-    def go(self, model):
-        self.trainer.fit(model)
-
-Run().go(model)
-# decline, line 8: this notebook trains with Lightning...
+# case: NeMo
+from nemo import lightning as nl
+trainer = nl.Trainer(devices=2)
+trainer.fit(model)
+# decline, line 3: this notebook trains with NeMo...
 
 # case: a library that is not known, on rank 0 alone
 import torchkeras
