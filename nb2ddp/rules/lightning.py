@@ -28,6 +28,7 @@ from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 _SHARDS = re.compile(r"fsdp|deepspeed|modelparallel|xla|bagua|colossal|horovod", re.IGNORECASE)
+_ALONE = re.compile(r"(?:pytorch_)?lightning\w*\..*\brank_zero_only$")
 _FINDS_BATCH = re.compile(r"(?:lightning\.pytorch|pytorch_lightning)\.callbacks\.(?:\w+\.)*BatchSizeFinder$")
 
 
@@ -45,6 +46,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 "than the notebook: write the number that it has found",
                 call,
             )
+    for node in facts.nodes(cst.Decorator, cst.Call):
+        function = node.decorator if isinstance(node, cst.Decorator) else node.func
+        if _ALONE.match(facts.qualified(function)):
+            why = "rank 0 does this while the others wait: what it draws or computes, no other rank does"
+            yield Edit.to(function, why, helper(facts, "rank_zero_only"))
     for call in facts.lightning_fits:
         statement = facts.statement(call)
         is_last = isinstance(statement, cst.SimpleStatementLine) and isinstance(

@@ -13,7 +13,7 @@ from typing import Any
 from nb2ddp.runtime.callbacks import _make_also
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.random_numbers import _installed
-from nb2ddp.runtime.rank_zero import main_process_first
+from nb2ddp.runtime.rank_zero import main_process_first, main_process_only
 from nb2ddp.runtime.run_state import _T, _run
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.trained_models import parallelize_trained
@@ -43,6 +43,20 @@ def _made(make: Callable[..., _T], *args: Any, **options: Any) -> _T:
         connector = trainer._data_connector
         connector.prepare_data = _on_rank_0_first(connector.prepare_data)
     return made
+
+
+def rank_zero_only(function: Callable[..., _T]) -> Callable[..., _T | None]:
+    """Return a function that rank 0 alone runs, as Lightning's decorator of this name does, while the others wait.
+
+    A model that it calls is not divided, and all ranks have rank 0's random generators afterwards.
+    """
+
+    @functools.wraps(function)
+    def on_rank_0(*args: Any, **options: Any) -> _T | None:
+        with main_process_only() as is_main:
+            return function(*args, **options) if is_main else None
+
+    return on_rank_0
 
 
 def _on_one_device(options: dict[str, Any]) -> dict[str, Any]:

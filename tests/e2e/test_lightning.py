@@ -105,7 +105,9 @@ def assert_same(one: Any, other: Any, folders: tuple[Path, Path]) -> None:
 
 
 def printed(ended: Ended) -> list[Any]:
-    return words("\n".join(line for line in ended.ranks[0].out.splitlines() if not line.startswith("nb2ddp:")))
+    return words(
+        "\n".join(line for line in ended.ranks[0].out.splitlines() if not line.startswith("nb2ddp:"))
+    )
 
 
 @pytest.mark.parametrize(

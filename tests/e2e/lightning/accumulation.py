@@ -52,8 +52,12 @@ tokens[:, 1::2] = tokens[:, ::2][:, :4]
 loader = DataLoader(TensorDataset(tokens), batch_size=5, shuffle=True)
 model = Model()
 trainer = Trainer(
-    max_epochs=4, accumulate_grad_batches=3, gradient_clip_val=0.5, gradient_clip_algorithm="norm",
-    callbacks=[StochasticWeightAveraging(swa_lrs=5e-3, swa_epoch_start=2)], log_every_n_steps=1,
+    max_epochs=4,
+    accumulate_grad_batches=3,
+    gradient_clip_val=0.5,
+    gradient_clip_algorithm="norm",
+    callbacks=[StochasticWeightAveraging(swa_lrs=5e-3, swa_epoch_start=2)],
+    log_every_n_steps=1,
     enable_progress_bar=False,
 )
 trainer.fit(model, loader)
@@ -62,8 +66,12 @@ print(trainer.global_step, model.norms)
 # %%
 model = Model()
 trainer = Trainer(
-    max_epochs=2, callbacks=[GradientAccumulationScheduler(scheduling={0: 4, 1: 2})], logger=False,
-    enable_checkpointing=False, limit_train_batches=0.8, enable_progress_bar=False,
+    max_epochs=2,
+    callbacks=[GradientAccumulationScheduler(scheduling={0: 4, 1: 2})],
+    logger=False,
+    enable_checkpointing=False,
+    limit_train_batches=0.8,
+    enable_progress_bar=False,
 )
 trainer.fit(model, train_dataloaders=loader)
 print(trainer.global_step, model.norms, model.temperature.item())

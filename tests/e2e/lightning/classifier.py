@@ -55,7 +55,9 @@ test_loader = DataLoader(test_set, batch_size=16)
 
 # %%
 model = LitClassifier()
-trainer = L.Trainer(max_epochs=4, accelerator="auto", devices=1, log_every_n_steps=2, enable_progress_bar=False)
+trainer = L.Trainer(
+    max_epochs=4, accelerator="auto", devices=1, log_every_n_steps=2, enable_progress_bar=False
+)
 trainer.fit(model, train_loader, val_loader)
 
 # %%

@@ -33,7 +33,9 @@ class SimCLR(L.LightningModule):
 
     def configure_optimizers(self):
         optimizer = optim.AdamW(self.parameters(), lr=self.hparams.lr, weight_decay=self.hparams.weight_decay)
-        scheduler = optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=self.hparams.max_epochs, eta_min=1e-4)
+        scheduler = optim.lr_scheduler.CosineAnnealingLR(
+            optimizer, T_max=self.hparams.max_epochs, eta_min=1e-4
+        )
         return [optimizer], [scheduler]
 
     def info_nce_loss(self, batch, mode="train"):
@@ -64,8 +66,12 @@ class SimCLR(L.LightningModule):
 train_loader = DataLoader(TwoViews(60), batch_size=12, shuffle=True, drop_last=True, num_workers=2)
 val_loader = DataLoader(TwoViews(24), batch_size=12, num_workers=1)
 trainer = L.Trainer(
-    max_epochs=3, logger=CSVLogger("logs"), callbacks=[LearningRateMonitor("epoch")], log_every_n_steps=1,
-    gradient_clip_val=1.0, enable_progress_bar=False,
+    max_epochs=3,
+    logger=CSVLogger("logs"),
+    callbacks=[LearningRateMonitor("epoch")],
+    log_every_n_steps=1,
+    gradient_clip_val=1.0,
+    enable_progress_bar=False,
 )
 model = SimCLR()
 trainer.fit(model, train_loader, val_loader)

@@ -51,14 +51,18 @@ class ShapesData(L.LightningDataModule):
         if stage == "fit":
             both = random_split(range(70), [50, 20])
             self.train_set, self.val_set = (
-                Augmented(rows[list(part)], labels[list(part)], augment) for part, augment in zip(both, (True, False))
+                Augmented(rows[list(part)], labels[list(part)], augment)
+                for part, augment in zip(both, (True, False))
             )
         if stage == "test":
             self.test_set = Augmented(rows[70:], labels[70:], False)
 
     def _loader(self, data, shuffle=False):
         return DataLoader(
-            data, batch_size=self.hparams.batch_size, shuffle=shuffle, num_workers=self.hparams.num_workers,
+            data,
+            batch_size=self.hparams.batch_size,
+            shuffle=shuffle,
+            num_workers=self.hparams.num_workers,
             persistent_workers=self.hparams.num_workers > 0,
         )
 

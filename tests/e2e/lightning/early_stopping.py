@@ -54,10 +54,16 @@ val_loader, test_loader = (DataLoader(part, batch_size=20) for part in parts[1:]
 # %%
 stopping = EarlyStopping(monitor="val_loss", patience=3, mode="min", verbose=True)
 checkpoints = ModelCheckpoint(
-    dirpath="checkpoints", filename="{epoch:02d}-{val_loss:.2f}", monitor="val_loss", mode="min", save_top_k=2,
+    dirpath="checkpoints",
+    filename="{epoch:02d}-{val_loss:.2f}",
+    monitor="val_loss",
+    mode="min",
+    save_top_k=2,
     save_last=True,
 )
-trainer = pl.Trainer(max_epochs=30, callbacks=[stopping, checkpoints], logger=False, enable_progress_bar=False)
+trainer = pl.Trainer(
+    max_epochs=30, callbacks=[stopping, checkpoints], logger=False, enable_progress_bar=False
+)
 model = Regression()
 trainer.fit(model, train_loader, val_loader)
 print("stopped after", trainer.current_epoch, "epochs;", os.path.basename(checkpoints.best_model_path))
@@ -65,7 +71,10 @@ print(sorted(os.listdir("checkpoints")))
 
 # %%
 longer = pl.Trainer(
-    max_epochs=trainer.current_epoch + 2, default_root_dir="longer", logger=False, enable_progress_bar=False,
+    max_epochs=trainer.current_epoch + 2,
+    default_root_dir="longer",
+    logger=False,
+    enable_progress_bar=False,
     enable_model_summary=False,
 )
 longer.fit(model, train_loader, val_loader, ckpt_path=os.path.join("checkpoints", "last.ckpt"))

@@ -14,7 +14,9 @@ seed = pl.seed_everything(1)
 class Generator(nn.Module):
     def __init__(self, latent):
         super().__init__()
-        self.model = nn.Sequential(nn.Linear(latent, 32), nn.LeakyReLU(0.2), nn.LayerNorm(32), nn.Linear(32, 16), nn.Tanh())
+        self.model = nn.Sequential(
+            nn.Linear(latent, 32), nn.LeakyReLU(0.2), nn.LayerNorm(32), nn.Linear(32, 16), nn.Tanh()
+        )
 
     def forward(self, z):
         return self.model(z).view(z.size(0), 1, 4, 4)
@@ -84,12 +86,23 @@ class GAN(pl.LightningModule):
 # %%
 images = torch.tanh(torch.randn(96, 1, 4, 4) + 0.5)
 model = GAN()
-trainer = pl.Trainer(
-    accelerator="auto", devices=[0], max_epochs=3, logger=CSVLogger("logs", name="gan"), log_every_n_steps=1,
-    enable_progress_bar=False,
-) if torch.cuda.is_available() else pl.Trainer(
-    accelerator="cpu", max_epochs=3, logger=CSVLogger("logs", name="gan"), log_every_n_steps=1,
-    enable_progress_bar=False,
+trainer = (
+    pl.Trainer(
+        accelerator="auto",
+        devices=[0],
+        max_epochs=3,
+        logger=CSVLogger("logs", name="gan"),
+        log_every_n_steps=1,
+        enable_progress_bar=False,
+    )
+    if torch.cuda.is_available()
+    else pl.Trainer(
+        accelerator="cpu",
+        max_epochs=3,
+        logger=CSVLogger("logs", name="gan"),
+        log_every_n_steps=1,
+        enable_progress_bar=False,
+    )
 )
 trainer.fit(model, DataLoader(TensorDataset(images), batch_size=16, shuffle=True))
 

@@ -50,7 +50,9 @@ class Net(L.LightningModule):
         self.log_dict(self.val_metrics.compute(), sync_dist=True)
         self.log("val_loss", self.mean_loss.compute(), sync_dist=True)
         everything = self.all_gather(self.mean_loss.compute())
-        self.history.append({"matrix": self.confusion.compute().tolist(), "gathered": everything.sum().item()})
+        self.history.append(
+            {"matrix": self.confusion.compute().tolist(), "gathered": everything.sum().item()}
+        )
         for metric in (self.val_metrics, self.confusion, self.mean_loss):
             metric.reset()
 
@@ -64,7 +66,12 @@ y = (x[:, :4].sum(1) > 0).long() + (x[:, 4] > 0.5).long()
 data = TensorDataset(x, y)
 logger = CSVLogger("logs", name="metrics", version="first")
 trainer = L.Trainer(
-    max_epochs=3, logger=logger, log_every_n_steps=1, val_check_interval=0.5, deterministic=True, accelerator="auto",
+    max_epochs=3,
+    logger=logger,
+    log_every_n_steps=1,
+    val_check_interval=0.5,
+    deterministic=True,
+    accelerator="auto",
     enable_progress_bar=False,
 )
 model = Net()

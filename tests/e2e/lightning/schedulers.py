@@ -90,7 +90,10 @@ data = TensorDataset(x, x[:, 0] * x[:, 1])
 loader = partial(DataLoader, data, batch_size=12)
 history = History("history.json")
 trainer = L.Trainer(
-    max_epochs=3, callbacks=[history, Timer(duration="00:01:00:00")], log_every_n_steps=3, enable_progress_bar=False
+    max_epochs=3,
+    callbacks=[history, Timer(duration="00:01:00:00")],
+    log_every_n_steps=3,
+    enable_progress_bar=False,
 )
 trainer.fit(TwoParts(), loader(shuffle=True), loader())
 print(history.lines[-1])
@@ -98,7 +101,11 @@ print(history.lines[-1])
 # %%
 model = OnePart()
 trainer = L.Trainer(
-    max_epochs=2, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False
+    max_epochs=2,
+    logger=False,
+    enable_checkpointing=False,
+    enable_progress_bar=False,
+    enable_model_summary=False,
 )
 found = Tuner(trainer).lr_find(model, loader(shuffle=True), num_training=20, min_lr=1e-4, max_lr=1e-1)
 print(found.suggestion(), found.results["loss"])

@@ -94,12 +94,21 @@ class Segmenter(L.LightningModule):
 
 # %%
 model = Segmenter()
-best = ModelCheckpoint(dirpath="checkpoints", filename="best-{epoch}", monitor="valid_iou", mode="max", save_top_k=1)
-trainer = L.Trainer(
-    max_epochs=3, callbacks=[best], logger=False, accelerator="auto", devices=-1 if torch.cuda.is_available() else 1,
-    enable_progress_bar=False, enable_model_summary=False,
+best = ModelCheckpoint(
+    dirpath="checkpoints", filename="best-{epoch}", monitor="valid_iou", mode="max", save_top_k=1
 )
-trainer.fit(model, DataLoader(Shapes(30, 1), batch_size=6, shuffle=True), DataLoader(Shapes(12, 2), batch_size=6))
+trainer = L.Trainer(
+    max_epochs=3,
+    callbacks=[best],
+    logger=False,
+    accelerator="auto",
+    devices=-1 if torch.cuda.is_available() else 1,
+    enable_progress_bar=False,
+    enable_model_summary=False,
+)
+trainer.fit(
+    model, DataLoader(Shapes(30, 1), batch_size=6, shuffle=True), DataLoader(Shapes(12, 2), batch_size=6)
+)
 print(best.best_model_path[-20:], float(best.best_model_score))
 
 # %%

@@ -26,7 +26,11 @@ class Sentences(Dataset):
 
 def collate(rows):
     ids = torch.nn.utils.rnn.pad_sequence([ids for ids, _ in rows], batch_first=True)
-    return {"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": torch.tensor([y for _, y in rows])}
+    return {
+        "input_ids": ids,
+        "attention_mask": (ids > 0).long(),
+        "labels": torch.tensor([y for _, y in rows]),
+    }
 
 
 class TextModule(L.LightningDataModule):
@@ -49,8 +53,13 @@ class TextClassifier(L.LightningModule):
         super().__init__()
         self.save_hyperparameters()
         config = BertConfig(
-            vocab_size=60, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-            hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+            vocab_size=60,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
         )
         self.model = BertForSequenceClassification(config)
         self.outputs = []
@@ -78,7 +87,9 @@ class TextClassifier(L.LightningModule):
         no_decay = ["bias", "LayerNorm.weight"]
         groups = [
             {
-                "params": [p for n, p in self.model.named_parameters() if not any(nd in n for nd in no_decay)],
+                "params": [
+                    p for n, p in self.model.named_parameters() if not any(nd in n for nd in no_decay)
+                ],
                 "weight_decay": self.hparams.weight_decay,
             },
             {
@@ -88,7 +99,9 @@ class TextClassifier(L.LightningModule):
         ]
         optimizer = torch.optim.AdamW(groups, lr=self.hparams.lr)
         scheduler = get_linear_schedule_with_warmup(
-            optimizer, num_warmup_steps=self.hparams.warmup, num_training_steps=self.trainer.estimated_stepping_batches
+            optimizer,
+            num_warmup_steps=self.hparams.warmup,
+            num_training_steps=self.trainer.estimated_stepping_batches,
         )
         return [optimizer], [{"scheduler": scheduler, "interval": "step", "frequency": 1}]
 
@@ -96,7 +109,9 @@ class TextClassifier(L.LightningModule):
 # %%
 data = TextModule()
 model = TextClassifier()
-trainer = L.Trainer(max_epochs=3, accelerator="auto", devices=1, log_every_n_steps=1, enable_progress_bar=False)
+trainer = L.Trainer(
+    max_epochs=3, accelerator="auto", devices=1, log_every_n_steps=1, enable_progress_bar=False
+)
 trainer.fit(model, datamodule=data)
 
 # %%

@@ -93,5 +93,29 @@ trainer = ddp.lightning_trainer(Mine)(max_epochs=1)
 trainer.fit(model)
 ddp.check_replicas()
 
+# case: what rank 0 alone does
+from lightning.pytorch.utilities import rank_zero_only
+
+class Show(L.Callback):
+    @rank_zero_only
+    def on_train_epoch_end(self, trainer, module):
+        print(module(rows))
+
+trainer = L.Trainer(callbacks=[Show()])
+trainer.fit(model)
+rank_zero_only(print)(rank_zero_only.rank)
+# output
+from lightning.pytorch.utilities import rank_zero_only
+
+class Show(L.Callback):
+    @ddp.rank_zero_only
+    def on_train_epoch_end(self, trainer, module):
+        print(module(rows))
+
+trainer = ddp.lightning_trainer(L.Trainer)(callbacks=[Show()])
+trainer.fit(model)
+ddp.check_replicas()
+ddp.rank_zero_only(print)(rank_zero_only.rank)
+
 # case: one that trains nothing
 L.Trainer().predict(model, loader)
