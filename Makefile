@@ -51,7 +51,7 @@ attacks: .venv/.ready
 # that is gone, and all else.
 ranks: ranks-training ranks-waiting ranks-meeting
 
-RANKS_TRAINING := $(patsubst %,tests/unit/runtime/test_%.py,turns parallelize loops_like_notebooks checks_of_a_run)
+RANKS_TRAINING := $(patsubst %,tests/unit/runtime/test_%.py,turns lightning_trainer parallelize loops_like_notebooks checks_of_a_run)
 ranks-training: .venv/.ready
 	$(bin)/pytest $(RANKS_TRAINING) $(ALL)
 
@@ -73,7 +73,7 @@ pages: .venv/.ready .venv-web/.ready
 	$(bin)/pytest tests/e2e $(patsubst %,--ignore=%,$(CLIENTS)) -m "not launch $(FAST)"
 
 # Training runs, most of them forked from a process that has imported a stack once.
-TRAININGS := $(patsubst %,tests/e2e/test_%.py,runs kinds ledger differential handmade older_folder sharding)
+TRAININGS := $(patsubst %,tests/e2e/test_%.py,runs kinds lightning ledger differential handmade older_folder sharding)
 trainings: .venv/.ready .venv-kaggle/.ready
 	$(bin)/pytest $(TRAININGS) -m "launch $(FAST)"
 

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.launch
 
 NOTEBOOKS = sorted((Path(__file__).parent / "lightning").glob("*.py"))
 ON_TWO = ("accumulation", "gan")  # three show what two do
+# What only `make test-all` runs.
+LATER = ("autoencoder", "classifier", "contrastive", "segmentation", "text_finetuning", "timeseries")
 TOLERANCE = 1e-5
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
 # What two runs need not share: the clock, and rounding that Adam enlarges where there is no gradient.
@@ -112,7 +114,15 @@ def printed(ended: Ended) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("notebook", "ranks"),
-    [pytest.param(path, 2 if path.stem in ON_TWO else 3, id=path.stem) for path in NOTEBOOKS],
+    [
+        pytest.param(
+            path,
+            2 if path.stem in ON_TWO else 3,
+            id=path.stem,
+            marks=pytest.mark.thorough if path.stem in LATER else (),
+        )
+        for path in NOTEBOOKS
+    ],
 )
 def test_several_ranks_do_what_one_process_does(
     server: RankServer, tmp_path: Path, notebook: Path, ranks: int
