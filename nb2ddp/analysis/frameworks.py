@@ -217,7 +217,7 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
         else:
             why = (
                 f"this notebook calls `{code}()` of {packages[0]}, whose training nb2ddp does not convert: it converts "
-                "loops with backward() in cells, and the Trainers of Transformers, TRL, Sentence Transformers and Unsloth"
+                "loops with backward() in cells, and the Trainers of Transformers, TRL, Unsloth and Lightning"
             )
         yield Training(call, why, package="".join(packages) if len(packages) == 1 else "")
 

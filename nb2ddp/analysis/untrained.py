@@ -47,6 +47,8 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
 def _trainer(facts: Facts) -> tuple[str, cst.CSTNode] | None:
     """Find a Trainer whose train() is never called."""
     for call in facts.calls:
+        if facts.is_lightning_class(call.func):
+            return f"{_NONE}: this Trainer is made, and no call of its fit() is in sight", call
         if facts.is_trainer_class(call.func):
             name = facts.qualified(call.func).rpartition(".")[2]
             if facts.train_calls:

@@ -5,7 +5,7 @@ from functools import partial
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import Callback, RichProgressBar, Timer
+from lightning.pytorch.callbacks import Callback, Timer
 from lightning.pytorch.tuner import Tuner
 from lightning.pytorch.utilities import rank_zero_only
 from torch import nn

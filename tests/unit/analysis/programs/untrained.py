@@ -55,10 +55,17 @@ g = jax.grad(f)
 import lightning as L
 import torch
 # %%
-t = L.Trainer()
-t.fit(m)
-# answer: Trainer(devices=2, strategy="ddp_notebook")
+t = [L.Trainer()]
+t[0].fit(m)
+# answer: trains with a Trainer of Lightning's that it cannot follow
 # answer: cell 2
+
+# case: Lightning without fit()
+import lightning as L
+trainer = L.Trainer()
+trainer.test(m, loader)
+# answer: this Trainer is made, and no call of its fit() is in sight
+# answer: cell 1
 
 # case: scikit-learn
 from sklearn.svm import SVC
