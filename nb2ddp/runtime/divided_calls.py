@@ -111,9 +111,10 @@ class _Split:
         if _is_looked_at(self.calls):
             self._see_same_batches(parts, kind)
         self._prepare(args, kwargs)
-        if self.calls == 1 and (
-            positions := _positions(self.model)
-        ):  # does it take items of an iterator in sight?
+        if self.hooks != torch.utils.hooks.RemovableHandle.next_id:
+            self.hooked = _hooks_of_notebook(self.model)
+        # does it take items of an iterator in sight?
+        if self.calls == 1 and (positions := _positions(self.model)):
             output, of_ranks = self._compute_whole(args, kwargs), _changed_for_good(self.model, positions)
             self.takes = next((of for of in from_all_ranks(of_ranks) if of), [""])[0]
             return output
@@ -178,9 +179,6 @@ class _Split:
 
     def _keeps_whole(self, kind: Any) -> bool:
         """Find what of a model must see whole batches, without a comparison."""
-        if self.hooks != torch.utils.hooks.RemovableHandle.next_id:
-            self.hooks = torch.utils.hooks.RemovableHandle.next_id
-            self.hooked = _hooks_of_notebook(self.model)
         why = ""
         if self.hooked:
             why = f"the notebook has a hook on {self.hooked}, which must see whole batches; remove it to share them"
