@@ -55,6 +55,7 @@ class _Split:
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls, self.steps, self.began = 0, 0, time.monotonic()
+        self.of_training = 0  # calls with gradients
         self.batch_norms = [part for part in model.modules() if _is_batch_norm(part)]  # not synchronised
         self.compared, self.kinds = _Comparison(self.model, self._run), set[Any]()  # that were compared
         self.joins = self.compared.joins
@@ -107,7 +108,7 @@ class _Split:
             return self._run(args, kwargs, notes=False)
         if _is_looked_at(self.calls):
             self.losses.compare()
-        self.calls += 1
+        self.calls, self.of_training = self.calls + 1, self.of_training + self.mode[1]
         if _is_looked_at(self.calls):
             self._see_same_batches(parts, kind)
         self._prepare(args, kwargs)
@@ -203,7 +204,7 @@ class _Split:
             self.whole[kind] = next(iter(self.whole.values()))
             return None
         uncertain = 0 if is_first else self.joins.are_uncertain(parts, kind)
-        step = _run.steps or self.calls - 1
+        step = _run.steps or max(self.of_training - 1, 0)  # a loop may train without an optimizer
         # of an evaluation's calls, which are many in one step, the first
         spot = _checks.is_checked(step) and (self.mode[1] or self.spots.get(kind) != step)
         self.spots[kind] = step

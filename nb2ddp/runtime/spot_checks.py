@@ -32,7 +32,8 @@ class _SpotChecks:
         self.is_whole, self.next_whole = True, 0  # whether the latest is compared whole, and the next that is
         self.steps = 0  # that were asked for
         self.awaits = False  # a Trainer is to be divided
-        self.last_good = -1
+        self.last_good = -1  # the latest step in which a comparison was good
+        self.good_before = -1  # and the one before it
         self.gap: Callable[[int], int] = self.rare_gap  # after how many steps the next check comes
         self.random = random.Random("nb2ddp")  # the notebook's generators stay as they are
         self.waiting: list[Any] = []  # what is to run before the summary: a last comparison
@@ -61,6 +62,7 @@ class _SpotChecks:
         of, step = _run.checks, self.steps - 1
         if step != self.last_good or not of["checked"]:
             of["checked"] += 1
+            self.good_before = self.last_good
         self.last_good = step
         of["difference"] = max(of["difference"], difference)
         if gradients is not None:
@@ -80,8 +82,9 @@ class _SpotChecks:
         ``sentence`` ends with what follows from it: "from here on every rank computes whole batches", say. ``since``:
         what may be wrong, if these checks do not know.
         """
-        if 0 <= self.last_good < self.steps - 1 and not since:
-            since = f" The last good check was at step {self.last_good + 1}."
+        good = self.last_good if self.last_good < self.steps - 1 else self.good_before  # of an earlier step
+        if 0 <= good < self.steps - 1 and not since:
+            since = f" The last good check was at step {good + 1}."
             if _run.checks["checked"] < self.steps - 1:
                 since += " A check vouches for its own step: the others before this one may differ from one process."
         text = f"a check failed at step {self.steps}: {sentence}.{since}"
