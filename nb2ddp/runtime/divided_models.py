@@ -92,7 +92,7 @@ def _is_used_beside(model: torch.nn.Module) -> bool:
     calls = _counts[model] = _counts.get(model, 0) + bool(_splits)
     if calls != 3 or next(model.parameters(), None) is None:
         return False
-    parts = {part for of, split in list(_splits.items()) if split.calls for part in of.modules()}
+    parts = {part for of in list(_splits) for part in of.modules()}
     return model not in parts and not any(part in _splits for part in model.modules())
 
 
