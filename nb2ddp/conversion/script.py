@@ -224,7 +224,7 @@ def _is_missing(facts: Facts, module: str, body: Sequence[Line]) -> bool:
     for line in body:
         if imports.search(line.text):
             return False
-        if uses.search(line.text) and not line.text.lstrip().startswith("#"):
+        if uses.search(line.text) and not line.text.lstrip().startswith(("#", "from ", "import ")):
             return True
     return False
 

@@ -339,6 +339,10 @@ def test_what_the_install_step_takes_along_is_imported_for_the_script(other: str
     assert "torch" in imported_by(script)
 
 
+def test_an_import_of_a_part_needs_none_of_the_whole() -> None:
+    assert "torch" not in imported_by(script_of("from torch.utils.data import DataLoader", TRAIN))
+
+
 def test_the_same_import_needs_no_other_name() -> None:
     script = script_of("import os, sys\nimport torch\nimport torch.distributed as dist", TRAIN)
     assert not [name for name in ("os", "sys", "torch", "dist") if f"ddp_{name}" in script]

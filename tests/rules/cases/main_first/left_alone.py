@@ -30,6 +30,10 @@ def prepare():
 # case: preparation inside the trainer
 d = SFTTrainer(llm, train_dataset=load_dataset("d"))
 
+# case: a reader of files, which loads no data of its own
+from llama_index.core import SimpleDirectoryReader
+docs = SimpleDirectoryReader("data").load_data()
+
 # last cell
 t = SFTTrainer(llm)
 t.train()
