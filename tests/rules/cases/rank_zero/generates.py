@@ -201,3 +201,34 @@ def shown(rows):
 x = shown(x)
 t = SFTTrainer(llm)
 t.train()
+
+# case: an object that keeps a function which generates
+def sample():
+    llm.generate(**x)
+class Log:
+    def __init__(self, sample):
+        self.sample = sample
+log = Log(sample)
+t = SFTTrainer(llm, callbacks=[log])
+t.train()
+
+# case: an object whose making generates
+def sample():
+    return llm.generate(**x)
+class Log:
+    def __init__(self, sample):
+        self.first = sample()
+log = Log(sample)
+t = SFTTrainer(llm)
+t.train()
+# output
+def sample():
+    return llm.generate(**x)
+class Log:
+    def __init__(self, sample):
+        self.first = sample()
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
+    if is_main:
+        log = Log(sample)
+t = SFTTrainer(llm)
+t.train()
