@@ -31,7 +31,7 @@ _REFUSED = ("bf16_full_eval", "tf32")
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     dtypes = list(_dtypes(facts))
     casts = _casts(facts) if dtypes else ()
-    by_node = {finding.node: finding for finding in (*dtypes, *casts, *_arguments(facts))}
+    by_node = {finding.node: finding for finding in (*casts, *dtypes, *_arguments(facts))}
     yield from by_node.values()
 
 
@@ -82,9 +82,10 @@ def _casts(facts: Facts) -> Iterator[Edit]:
         if facts.method(call) != "to" or facts.is_after_training(call) or facts.kind(call) == "model":
             continue
         for argument in call.args:
-            if facts.qualified(argument.value) == "torch.bfloat16":
+            value = facts.bound(argument.value)
+            if value is not None and facts.qualified(value) == "torch.bfloat16":
                 code = f"{torch}.bfloat16 if {helper(facts, 'has_bf16')} else {torch}.float16"
-                yield Edit.to(argument.value, "a T4 has no bf16; the model computes in fp16 there", code)
+                yield Edit.to(value, "a T4 has no bf16; the model computes in fp16 there", code)
 
 
 def _is_true(node: cst.BaseExpression | None) -> bool:

@@ -42,3 +42,12 @@ y = y.to(torch.bfloat16)
 AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16)
 x = {k: v.to("cuda", dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16) for k, v in x.items()}
 y = y.to(torch.bfloat16 if ddp.has_bf16 else torch.float16)
+
+# case: one variable for the model and what it is given
+dtype = torch.bfloat16
+AutoModelForCausalLM.from_pretrained("m", dtype=dtype)
+y = y.to(dtype)
+# output
+dtype = torch.bfloat16 if ddp.has_bf16 else torch.float16
+AutoModelForCausalLM.from_pretrained("m", dtype=dtype)
+y = y.to(dtype)
