@@ -241,9 +241,15 @@ class Kinds(Flow):
         named = libraries.DOWNLOADS.search(name or f".{method_of(call)}")
         if (download is None and named is None) or name in libraries.WRITING_FUNCTIONS:
             return False
+        if self.fetches_artifact(call):
+            return False
         if not (isinstance(root, cst.Name) and self.is_imported(root.value)) and not self.origins(root):
             return False
         return download is None or cst_nodes.code_of(download) != "False"
+
+    def fetches_artifact(self, call: cst.Call) -> bool:
+        """Match ``run.use_artifact("rows").download()`` of W&B, whose run is disabled on all ranks but rank 0."""
+        return method_of(call) == "download" and self.comes_from(call.func, "wandb")
 
     def streams(self, call: cst.Call) -> bool:
         """Return whether a call makes a dataset that is read while it is iterated."""

@@ -119,6 +119,8 @@ def why_alone(facts: Facts, call: cst.Call) -> str | None:
     if facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS:
         text = cst_nodes.string_value(call.args[0].value) if call.args else None
         return None if text is not None and is_install(text) else "only rank 0 runs it"
+    if facts.fetches_artifact(call):
+        return "only rank 0 has this W&B run"
     return WRITES if writes(facts, call) else None
 
 
@@ -129,7 +131,8 @@ def writes(facts: Facts, call: cst.Call) -> bool:
 
 def gives_plain(facts: Facts, call: cst.Call) -> bool:
     """Return whether the result of a call can be sent to other ranks: a text, a number, what a program printed."""
-    return facts.qualified(call.func) in libraries.PLAIN_RESULTS or _changes_hub(facts, call)
+    is_plain = facts.qualified(call.func) in libraries.PLAIN_RESULTS
+    return is_plain or _changes_hub(facts, call) or facts.fetches_artifact(call)
 
 
 def _changes_hub(facts: Facts, call: cst.Call) -> bool:

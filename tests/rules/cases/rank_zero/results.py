@@ -49,6 +49,27 @@ r = subprocess.run(["python", "prepare.py"])
 # output
 r = ddp.from_main_process(lambda: subprocess.run(["python", "prepare.py"], env=ddp.environment_without_ranks()))
 
+# case: an artifact of W&B
+import wandb
+def read():
+    with wandb.init(project="p") as run:
+        artifact = run.use_artifact("rows:latest")
+        folder = artifact.download()
+    return open(f"{folder}/rows").read()
+rows = read()
+other = wandb.Api().artifact("me/p/rows").get_entry("a.pt").download()
+print(other)
+# output
+import wandb
+def read():
+    with wandb.init(project="p") as run:
+        artifact = run.use_artifact("rows:latest")
+        folder = ddp.from_main_process(lambda: artifact.download())
+    return open(f"{folder}/rows").read()
+rows = read()
+other = ddp.from_main_process(lambda: wandb.Api().artifact("me/p/rows").get_entry("a.pt").download())
+print(other)
+
 # last cell
 if r.returncode == 0:
     print(r)
