@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from nb2ddp.source.line_matcher import LineMatcher
 
 # Cell magics whose body is the notebook's own Python, run in its namespace.
-PYTHON_CELL_MAGICS = frozenset({"capture", "time", "timeit", "prun", "run_ddp"})
+PYTHON_CELL_MAGICS = frozenset("capture time timeit prun memit snakeviz scalene wandb run_ddp".split())
 # Options of %%run_ddp with which it trains nothing, and its cell is not run: `nb2ddp.jupyter.arguments` has them all.
 _RUNS_NOTHING = ("--show", "--help")
 # Cell magics that only show something.

@@ -158,6 +158,7 @@ def test_magics_become_calls(source: str, expected: list[tuple[int, str]]) -> No
             [(1, "get_ipython().run_line_magic('capture', 'out')"), (2, "x = 1")],
         ),
         ("%%time\ntrainer.train()\n", [(2, "trainer.train()")]),
+        ("%%wandb -h 600\ntrainer.train()\n", [(2, "trainer.train()")]),
         ("%%capture\n%%time\nx = 1\n", [(3, "x = 1")]),
         ("# a page\n%%html\n<b>x = 1</b>\n", [(1, "# a page")]),
         (
@@ -177,6 +178,7 @@ def test_magics_become_calls(source: str, expected: list[tuple[int, str]]) -> No
         "capture with options",
         "capture into a name",
         "time",
+        "display of a run",
         "both",
         "html",
         "bash",
