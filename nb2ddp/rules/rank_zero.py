@@ -153,6 +153,8 @@ def _running(facts: Facts, call: cst.Call, statement: Statement, why: str) -> It
     """
     meets = facts.runs(statement, facts.needs_all)
     if meets or not called_by_all(facts, call) or _may_be_skipped(facts, call):
+        if facts.fetches_artifact(call):
+            yield Note(f"{why}: download the artifact in a cell, and pass its folder on", call)
         return
     yield from _without_ranks(facts, call)
     if not parts_ranks(facts, statement):
