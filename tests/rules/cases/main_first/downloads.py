@@ -88,6 +88,14 @@ from d2l import torch as d2l
 with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
     batches, vocab = d2l.load_data_wiki(512, 64)
 
+# case: a function that a library calls its own
+from openimages.download import _download_images_by_id
+_download_images_by_id(ids, "train", "./images")
+# output
+from openimages.download import _download_images_by_id
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    _download_images_by_id(ids, "train", "./images")
+
 # last cell
 t = SFTTrainer(llm)
 t.train()
