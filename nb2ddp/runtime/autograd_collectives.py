@@ -52,7 +52,7 @@ class _SumOverRanks(torch.autograd.Function):
 
 
 # The gradient of one of this rank's rows is world_size times the row's, for DDP to average. Where a gradient is
-# itself differentiated (a penalty on its norm), these go back from one kind to the other.
+# itself differentiated, a penalty on its norm or a second derivative, each of these goes back by the other.
 class _TakeGradient(torch.autograd.Function):
     """Slice this rank's rows out of the whole batch's gradient, times world_size because DDP averages."""
 
@@ -63,9 +63,8 @@ class _TakeGradient(torch.autograd.Function):
         return whole[start : start + sizes[rank]] * _run.world_size
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return _all_rows(grad, ctx.sizes), None, None
+        return _GatherGradient.apply(grad * _run.world_size, ctx.sizes, _run.rank), None, None
 
 
 class _GatherGradient(torch.autograd.Function):
@@ -73,13 +72,12 @@ class _GatherGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, own: torch.Tensor, sizes: list[int], rank: int) -> torch.Tensor:
-        ctx.start, ctx.size = sum(sizes[:rank]), sizes[rank]
+        ctx.sizes = sizes
         return _all_rows(own / _run.world_size, sizes)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return grad[ctx.start : ctx.start + ctx.size].clone(), None, None
+        return _TakeGradient.apply(grad / _run.world_size, ctx.sizes, _run.rank), None, None
 
 
 class _WeighGradient(torch.autograd.Function):
@@ -91,11 +89,8 @@ class _WeighGradient(torch.autograd.Function):
         return grad * (weight * _run.world_size)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        total = grad * ctx.weight
-        dist.all_reduce(total)
-        return total, None
+        return _SumOverRanks.apply(grad, ctx.weight), None
 
 
 def _all_rows(own: torch.Tensor, sizes: list[int]) -> torch.Tensor:

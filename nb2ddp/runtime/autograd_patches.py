@@ -21,8 +21,10 @@ from nb2ddp.runtime.same_losses import _register_hook
 from nb2ddp.runtime.split_classes import _splits
 from nb2ddp.runtime.unseen_gradients import _mean_of_rows
 
-# what joins the ranks' parts of a model's outputs, as PyTorch names the nodes of the graph
-_OF_PARTS = tuple(f"{function.__name__}Backward" for function in (_GatherRows, _SumOverRanks))
+# what joins the ranks' parts of a model's outputs, or of a gradient, as PyTorch names the nodes of the graph
+_OF_PARTS = tuple(
+    f"{function.__name__}Backward" for function in (_GatherRows, _SumOverRanks, _GatherGradient)
+)
 
 
 class _MeanOverRanks(torch.autograd.Function):
