@@ -63,19 +63,14 @@ def _name_around(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     """Return the largest name that a call is a part of."""
     around: list[cst.BaseExpression] = []
     for node in (call, *facts.parents(call)):
-        if isinstance(node, cst.BaseSimpleComp) and _is_joined(facts, node):
+        taker = facts.around(node, cst.Call) if isinstance(node, cst.BaseSimpleComp) else None
+        if taker is not None and facts.method(taker) == "join":
             around.clear()  # "".join(secrets.choice(letters) for _ in range(8)): only all of it is a name
         elif isinstance(node, _APART):
             break
         elif isinstance(node, cst.BaseExpression):
             around.append(node)
     return next((node for node in reversed(around) if is_drawn_name(facts, node)), None)
-
-
-def _is_joined(facts: Facts, items: cst.BaseSimpleComp) -> bool:
-    argument = facts.parent(items)
-    call = facts.parent(argument) if isinstance(argument, cst.Arg) else None
-    return isinstance(call, cst.Call) and facts.method(call) == "join"
 
 
 def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:

@@ -7,6 +7,8 @@ decides what it is called, or whether it is new, a rank that looks when rank 0 h
 
 from __future__ import annotations
 
+from functools import partial
+
 import libcst as cst
 
 from nb2ddp import libraries
@@ -27,8 +29,13 @@ _TEXT_MAKERS = frozenset(
 
 
 def is_path(facts: Facts, node: cst.BaseExpression) -> bool:
-    """Return whether an expression is a Path or a text, or a name for one: not an open file, a buffer, a table."""
+    """Return whether an expression is a Path: ``Path("a") / "b"``, or a name for it."""
     return facts.carries(node, facts.once(_paths))
+
+
+def names_file(facts: Facts, node: cst.BaseExpression) -> bool:
+    """Return whether an expression is a Path or a string, not an open file or a buffer."""
+    return facts.carries(node, facts.once(_paths_and_texts))
 
 
 def is_in_own_folder(facts: Facts, node: cst.BaseExpression) -> bool:
@@ -36,18 +43,22 @@ def is_in_own_folder(facts: Facts, node: cst.BaseExpression) -> bool:
     return facts.carries(node, facts.once(_own))
 
 
-def _paths(facts: Facts) -> Label:
+def _naming(facts: Facts, makers: frozenset[str], *, texts: bool) -> Label:
     def label(node: cst.CSTNode) -> bool | None:
         match node:
-            case cst.BaseString():
-                return True
             case cst.Call(func=function) if facts.method(node) not in _PATH_METHODS | {"format"}:
-                return facts.qualified(function) in _PATH_MAKERS | _TEXT_MAKERS
+                return facts.qualified(function) in makers
+            case cst.BinaryOperation(operator=cst.Divide(), right=cst.BaseString()):
+                return True
             case cst.Call() | cst.Name() | cst.Attribute() | cst.BinaryOperation():
                 return None
-        return False
+        return texts and isinstance(node, cst.BaseString)
 
     return label
+
+
+_paths = partial(_naming, makers=_PATH_MAKERS, texts=False)
+_paths_and_texts = partial(_naming, makers=_PATH_MAKERS | _TEXT_MAKERS, texts=True)
 
 
 def _own(facts: Facts) -> Label:

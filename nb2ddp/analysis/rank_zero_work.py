@@ -220,7 +220,7 @@ def _saves_itself(facts: Facts, call: cst.Call, owner: cst.BaseExpression) -> bo
 def _names_file(facts: Facts, call: cst.Call) -> bool:
     """Return whether the file of a call is given by its path, where it may be a buffer as well."""
     given = cst_nodes.given(call, 0, "fp", "file", "name", "filename")
-    return given is not None and files.is_path(facts, given)
+    return given is not None and files.names_file(facts, given)
 
 
 _OF_PATHS_ALONE = frozenset({"mkdir", "touch", "unlink", "rmdir"})

@@ -29,6 +29,7 @@ _WORKERS = dict.fromkeys(
 ) | dict.fromkeys(
     "multiprocessing.Pool concurrent.futures.ProcessPoolExecutor joblib.Parallel".split(), "process"
 )
+_OF_THREADS = ("threading", "threads", "sharedmem")  # what tells joblib to take threads, not processes
 _CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda)
 
 
@@ -150,14 +151,12 @@ def in_workers(facts: Facts) -> Iterator[tuple[cst.Call, str, str]]:
         where = next((_WORKERS[name] for name in sorted(made_by) if name in _WORKERS), "")
         if where and call.args and facts.runs(call, facts.is_training):
             named = [f.name.value for inner in facts.calls_in(call) for f in facts.called_functions(inner)]
-            by_threads = "joblib.Parallel" in made_by and _joblib_takes_threads(facts)
-            yield call, next(iter(named), cst_nodes.one_line(call.func)), "thread" if by_threads else where
-
-
-def _joblib_takes_threads(facts: Facts) -> bool:
-    """Return whether joblib is told to take threads; by itself it takes processes."""
-    told = (a for c in facts.live_calls if facts.qualified(c.func).startswith("joblib.") for a in c.args)
-    return any(cst_nodes.string_value(a.value) in ("threading", "threads", "sharedmem") for a in told)
+            told = (a for c in facts.live_calls if facts.qualified(c.func)[:7] == "joblib." for a in c.args)
+            if "joblib.Parallel" in made_by and any(
+                cst_nodes.string_value(a.value) in _OF_THREADS for a in told
+            ):
+                where = "thread"
+            yield call, next(iter(named), cst_nodes.one_line(call.func)), where
 
 
 def trains(facts: Facts, statement: cst.CSTNode) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.analysis import rank_zero_work as work
-from nb2ddp.analysis.files import is_in_own_folder, is_numbered, is_path, may_exist
+from nb2ddp.analysis.files import is_in_own_folder, is_numbered, is_path, may_exist, names_file
 from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import call_to
 
@@ -18,16 +18,17 @@ FUNCTION = f"def f(folder):\n    use(folder + '/a')\n{WITH}    f(folder)\n"
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("folder = Path('a')\nuse(folder / name)", "path"),
-        ("use(name / 'a.txt')", "path"),
-        ("use(Path('a').resolve().parent)", "path"),
-        ("use(f'{name}.txt')", "path"),
-        ("name = 'a'\nuse(name + suffix)", "path"),
-        (f"{WITH}    use(folder + '/a')", "path own"),
-        (FUNCTION, "path own"),
+        ("folder = Path('a')\nuse(folder / name)", "path file"),
+        ("use(name / 'a.txt')", "path file"),
+        ("use(Path('a').resolve().parent)", "path file"),
+        ("use(f'{name}.txt')", "file"),
+        ("name = 'a'\nuse(name + suffix)", "file"),
+        ("column = frame['a'] + 'b'\nuse(column)", "file"),  # not a Path: rename() gives another one
+        (f"{WITH}    use(folder + '/a')", "file own"),
+        (FUNCTION, "file own"),
         (f"{HOLDER}holder = Holder()\nuse(holder.folder.name)", "own"),
         ("buffer = io.BytesIO()\nuse(buffer)", "own"),
-        ("folder = tempfile.mkdtemp()\nuse(folder + '/a')", "path"),  # rank 0's, which all ranks know
+        ("folder = tempfile.mkdtemp()\nuse(folder + '/a')", "file"),  # rank 0's, which all ranks know
         ("file = open('a')\nuse(file)", ""),
         ("use(missing)", ""),
         ("a = b\nb = a\nuse(a)", ""),
@@ -38,6 +39,7 @@ def test_what_an_expression_names(code: str, expected: str) -> None:
     value = call_to(facts, "use(").args[0].value
     answers = {
         "path": is_path(facts, value),
+        "file": names_file(facts, value),
         "own": is_in_own_folder(facts, value),
     }
     assert [name for name, answer in answers.items() if answer] == expected.split()
