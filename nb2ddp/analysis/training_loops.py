@@ -29,7 +29,7 @@ _WORKERS = dict.fromkeys(
 ) | dict.fromkeys(
     "multiprocessing.Pool concurrent.futures.ProcessPoolExecutor joblib.Parallel".split(), "process"
 )
-_OF_THREADS = ("threading", "threads", "sharedmem")  # what tells joblib to take threads, not processes
+_OF_THREADS = frozenset({"threading", "threads", "sharedmem"})  # joblib takes threads then, not processes
 _CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda)
 
 
@@ -151,11 +151,8 @@ def in_workers(facts: Facts) -> Iterator[tuple[cst.Call, str, str]]:
         where = next((_WORKERS[name] for name in sorted(made_by) if name in _WORKERS), "")
         if where and call.args and facts.runs(call, facts.is_training):
             named = [f.name.value for inner in facts.calls_in(call) for f in facts.called_functions(inner)]
-            told = (a for c in facts.live_calls if facts.qualified(c.func)[:7] == "joblib." for a in c.args)
-            if "joblib.Parallel" in made_by and any(
-                cst_nodes.string_value(a.value) in _OF_THREADS for a in told
-            ):
-                where = "thread"
+            texts = set(map(cst_nodes.string_value, facts.strings)) if "joblib.Parallel" in made_by else set()
+            where = "thread" if _OF_THREADS & texts else where
             yield call, next(iter(named), cst_nodes.one_line(call.func)), where
 
 
