@@ -154,7 +154,8 @@ def _callers(facts: Facts, function: cst.FunctionDef) -> Sequence[cst.Call]:
         uses = [use for use in loads if not facts.is_dead(use) and not facts.is_after_training(use)]
         calls = [call for call, _ in facts.calls_of(name) if not facts.is_after_training(call)]
         return calls if len(calls) >= len(uses) else ()  # else it is passed on
-    of_library = name == "forward" or (name.startswith("__") and name not in ("__init__", "__call__"))
+    special = name.startswith("__") and name not in ("__init__", "__call__")
+    of_library = special or name in _OF_A_MICRO_BATCH | {"forward"}
     bases = facts.bases(home)
     if of_library or not (bases <= _PLAIN or any(base.endswith("Callback") for base in bases)):
         return ()

@@ -45,6 +45,7 @@ def is_in_own_folder(facts: Facts, node: cst.BaseExpression) -> bool:
 
 def _naming(facts: Facts, makers: frozenset[str], *, texts: bool) -> Label:
     """Label what the ``makers`` return and paths that are put together, with ``texts`` also strings."""
+
     def label(node: cst.CSTNode) -> bool | None:
         match node:
             case cst.Call(func=function) if facts.method(node) not in _PATH_METHODS | {"format"}:

@@ -78,3 +78,21 @@ while time.time() - start > 60:
     loss.backward()
 # asked: work(
 # answer: True
+
+# case: an event of a callback
+from transformers import TrainerCallback
+class Mine(TrainerCallback):
+    def on_step_end(self, args, state, control, **options):
+        work()
+# asked: work(
+# answer: True
+
+# case: an event of a micro-batch, of which ranks have different numbers
+from transformers import TrainerCallback
+class Mine(TrainerCallback):
+    def on_substep_end(self, args, state, control, **options):
+        work()
+for event in events:
+    getattr(mine, event)()
+# asked: work(
+# answer: False
