@@ -10,6 +10,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from nb2ddp.runtime.callbacks import _make_also
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.random_numbers import _installed
@@ -68,9 +70,13 @@ def _on_one_device(options: dict[str, Any]) -> dict[str, Any]:
             f"this Trainer trains in several processes by itself (devices={devices}, num_nodes={nodes or 1}); nb2ddp "
             "converts the training of one: give it devices=1"
         )
-    plain: dict[str, Any] = {} if count in (None, 0) else {"devices": 1}
+    late = _run.gpu and torch.cuda.is_available()  # CUDA was up before init(), which hides the other GPUs
+    plain: dict[str, Any] = {"devices": [_run.gpu] if late else 1} if late or count else {}
     name = (strategy if isinstance(strategy, str) else type(strategy).__name__).lower()
-    return plain | ({"strategy": "auto"} if name.startswith(("ddp", "dp", "singledevice")) else {})
+    plain |= {"strategy": "auto"} if name.startswith(("ddp", "dp", "singledevice")) else {}
+    return plain | (
+        {} if _run.writes or "profiler" not in options else {"profiler": None}
+    )  # it writes a file
 
 
 def _on_rank_0_first(function: Callable[[], Any]) -> Callable[[], Any]:
@@ -95,12 +101,22 @@ class _OfRank(abc.ABC):  # as strategies are, or one's class could not be exchan
         if self.lightning_module.trainer.state.status == "interrupted":
             return  # this rank fails, and the others are elsewhere
         if name == "pre_setup":  # people download in setup() too
-            self.setting_up = main_process_first()
-            self.setting_up.__enter__()
+            first = main_process_first()
+            first.__enter__()
+            self.setting_up = first
         elif name == "post_setup":
-            self.setting_up.__exit__(None, None, None)
+            self._end_setup()
         else:
             from_all_ranks(None)
+
+    def _end_setup(self, error: BaseException | None = None) -> None:
+        first = vars(self).pop("setting_up", None)
+        if first is not None:
+            first.__exit__(None if error is None else type(error), error, None)
+
+    def on_exception(self, exception: BaseException) -> None:
+        super().on_exception(exception)  # type: ignore[misc]
+        self._end_setup(exception)  # the others raise it too
 
     def broadcast(self, obj: _T, src: int = 0) -> _T:
         return from_main_process(lambda: obj)
