@@ -23,12 +23,14 @@ def task_of(facts: Facts) -> str:
     """Return the task of the last trainer; "none" where nothing is trained.
 
     Others: grpo, dpo, orpo, kto, cpo, reward, embeddings, seq2seq, vision, chat, sft, trainer, accelerate,
-    loop.
+    lightning, loop.
     """
     names = [facts.trainer_class(facts.trained(call)) for call in facts.train_calls]
     if not any(names):
         if any(facts.kind(call) == "accelerator" for call in facts.live_calls):
             return "accelerate"
+        if facts.lightning_fits:
+            return "lightning"
         return "loop" if facts.last_collective is not None else "none"
     last = next(name for name in reversed(names) if name)
     for word, task in _BY_TRAINER.items():

@@ -46,6 +46,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 "than the notebook: write the number that it has found",
                 call,
             )
+        elif facts.qualified(call.func) == "torch.compile" and call.args and _is_module(facts, call.args[0]):
+            yield Decline(
+                "this compiles the steps of Lightning's loop, in which the ranks divide the calls of modules: compile "
+                "what they call instead, self.net = torch.compile(self.net)",
+                call,
+            )
     for node in facts.nodes(cst.Decorator, cst.Call):
         function = node.decorator if isinstance(node, cst.Decorator) else node.func
         if _ALONE.match(facts.qualified(function)):
@@ -59,6 +65,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if not is_last:  # or finish() compares
             why = "compare the trained parameters of all ranks"
             yield Insert(statement, "after", f"{helper(facts, 'check_replicas')}()", why)
+
+
+def _is_module(facts: Facts, argument: cst.Arg) -> bool:
+    return any(name.endswith(".LightningModule") for name in facts.origins(argument.value))
 
 
 def _refused(facts: Facts, call: cst.Call) -> Iterator[Decline]:

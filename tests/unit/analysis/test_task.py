@@ -32,6 +32,7 @@ LOOP = "for batch in loader:\n    model(batch).backward()"
             ],
             "chat",
         ),
+        (["import lightning as L\ntrainer = L.Trainer()\ntrainer.fit(model, loader)"], "lightning"),
         ([f"from accelerate import Accelerator\naccelerator = Accelerator()\n{LOOP}"], "accelerate"),
         ([LOOP], "loop"),
         ([SFT, "if False:\n    trainer.train()"], "none"),

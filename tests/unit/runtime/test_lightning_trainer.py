@@ -242,15 +242,16 @@ class Logs(Net):
         loss = super().training_step(batch, i)
         self.log("loss", loss)
         return loss
+from lightning.pytorch.loggers import CSVLogger
 for run in range(2):
     net = Logs()
-    made = trainer(logger=None, enable_checkpointing=True, log_every_n_steps=1)
+    made = trainer(logger=[CSVLogger("."), CSVLogger("others")], enable_checkpointing=True, log_every_n_steps=1)
     made.fit(net, rows())
     made.save_checkpoint("last.ckpt")
     assert torch.load("last.ckpt", weights_only=False)["global_step"] == 8
     assert os.path.exists(made.checkpoint_callback.best_model_path)
-    lines = pathlib.Path(made.logger.log_dir, "metrics.csv").read_text().splitlines()
-end(net, versions=len(os.listdir("lightning_logs")), version=made.logger.version, lines=len(lines))
+    lines = pathlib.Path(made.loggers[1].log_dir, "metrics.csv").read_text().splitlines()
+end(net, versions=len(os.listdir("others/lightning_logs")), version=made.logger.version, lines=len(lines))
 """,
         ranks=3,
     )

@@ -53,3 +53,26 @@ from lightning.pytorch.callbacks import BatchSizeFinder
 trainer = L.Trainer(callbacks=[BatchSizeFinder()])
 trainer.fit(model)
 # decline, line 2: this tries batches until one does not fit on the GPU...
+
+# case: steps that are compiled
+import torch
+
+class Net(L.LightningModule):
+    pass
+
+net = torch.compile(Net())
+trainer = L.Trainer()
+trainer.fit(net)
+# decline, line 6: this compiles the steps of Lightning's loop...
+
+# case: a network that is compiled
+import torch
+net = torch.compile(torch.nn.Linear(2, 2))
+trainer = L.Trainer()
+trainer.fit(Net(net))
+# output
+import torch
+net = torch.compile(torch.nn.Linear(2, 2))
+trainer = ddp.lightning_trainer(L.Trainer)()
+trainer.fit(Net(net))
+ddp.check_replicas()
