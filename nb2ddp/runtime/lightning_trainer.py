@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.callbacks import _make_also
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.random_numbers import _installed
@@ -19,6 +21,7 @@ from nb2ddp.runtime.rank_zero import main_process_first, main_process_only
 from nb2ddp.runtime.run_state import _T, _run
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.trained_models import parallelize_trained
+from nb2ddp.runtime.unseen_gradients import _reduce_unseen
 
 
 def lightning_trainer(make: Callable[..., _T]) -> Callable[..., _T]:
@@ -42,8 +45,6 @@ def _made(make: Callable[..., _T], *args: Any, **options: Any) -> _T:
         if not name.startswith("SingleDevice"):
             raise ValueError(f"{name} divides the training by itself; nb2ddp converts strategy='auto'")
         _make_also(trainer.strategy, _OfRank)
-        connector = trainer._data_connector
-        connector.prepare_data = _on_rank_0_first(connector.prepare_data)
     return made
 
 
@@ -79,15 +80,6 @@ def _on_one_device(options: dict[str, Any]) -> dict[str, Any]:
     )  # it writes a file
 
 
-def _on_rank_0_first(function: Callable[[], Any]) -> Callable[[], Any]:
-    @functools.wraps(function)
-    def on_rank_0_first() -> Any:
-        with main_process_first():
-            return function()
-
-    return on_rank_0_first
-
-
 class _OfRank(abc.ABC):  # as strategies are, or one's class could not be exchanged
     """What a strategy of one device does otherwise where it is one of several ranks."""
 
@@ -97,17 +89,26 @@ class _OfRank(abc.ABC):  # as strategies are, or one's class could not be exchan
     def is_global_zero(self) -> bool:
         return _run.writes
 
+    def connect(self, model: Any) -> None:
+        """Begin a run of the Trainer: rank 0 is first to prepare data and to set up, as people download in both."""
+        super().connect(model)  # type: ignore[misc]
+        trainer = model.trainer
+        for logger in trainer.loggers:
+            if hasattr(logger, "_get_next_version"):  # the next rank would find rank 0's folder, and count on
+                logger._version = self.broadcast(logger.version)
+        if trainer.state.fn == "fit":
+            _look_after_closures()
+            parallelize_trained()
+        first = main_process_first()
+        first.__enter__()
+        self.setting_up = first
+
     def barrier(self, name: str | None = None, *_: Any, **__: Any) -> None:
         if self.lightning_module.trainer.state.status == "interrupted":
             return  # this rank fails, and the others are elsewhere
-        if name == "pre_setup":  # people download in setup() too
-            first = main_process_first()
-            first.__enter__()
-            self.setting_up = first
-        elif name == "post_setup":
+        if name == "post_setup":
             self._end_setup()
-        else:
-            from_all_ranks(None)
+        from_all_ranks(None)
 
     def _end_setup(self, error: BaseException | None = None) -> None:
         first = vars(self).pop("setting_up", None)
@@ -124,19 +125,28 @@ class _OfRank(abc.ABC):  # as strategies are, or one's class could not be exchan
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
         return from_main_process(lambda: decision)
 
-    def setup_environment(self) -> None:
-        super().setup_environment()  # type: ignore[misc]
-        trainer = self.lightning_module.trainer
-        for logger in trainer.loggers:
-            if hasattr(logger, "_get_next_version"):  # the next rank would find rank 0's folder, and count on
-                logger._version = self.broadcast(logger.version)
-        if trainer.state.fn == "fit":
-            parallelize_trained()
-
     def on_train_end(self) -> None:
         """Compare once more while the model is still on its GPU."""
         super().on_train_end()  # type: ignore[misc]
         _checks.run_last()
+
+
+@functools.cache
+def _look_after_closures() -> None:
+    """Exchange gradients after the closures that compute them in an optimizer's step, not only before the step."""
+
+    def with_exchange(optimizer: Any, args: Any, kwargs: Any) -> Any:
+        closure = kwargs.get("closure")
+
+        def compute() -> Any:
+            loss = closure()
+            _backward.flush()
+            _reduce_unseen(optimizer)
+            return loss
+
+        return (args, {**kwargs, "closure": compute}) if closure and _run.meets else None
+
+    register_optimizer_step_pre_hook(with_exchange)
 
 
 def _let_rank_0_log() -> None:

@@ -23,31 +23,9 @@ def _patch_for_loops() -> None:
     _save_whole_files()
     _save_whole_arrays()
     _warn_of_repeated_writes()
-    register_optimizer_step_pre_hook(_exchange_before_step)
+    register_optimizer_step_pre_hook(lambda *_: _backward.flush())
+    register_optimizer_step_pre_hook(_reduce_unseen)
     register_optimizer_step_post_hook(lambda *_: [split.notice_step() for split in list(_splits.values())])
-
-
-def _exchange_before_step(optimizer: Any, args: Any, kwargs: Any) -> Any:
-    """Exchange gradients that are left before a step; where a closure computes them in it, each time after that."""
-
-    def exchange() -> None:
-        _backward.flush()
-        _reduce_unseen(optimizer)
-
-    is_named = kwargs.get("closure") is not None
-    closure = kwargs["closure"] if is_named else args[1] if len(args) > 1 else None
-    if not callable(closure):
-        exchange()
-        return None
-
-    def closure_and_exchange() -> Any:
-        loss = closure()
-        exchange()
-        return loss
-
-    if is_named:
-        return args, {**kwargs, "closure": closure_and_exchange}
-    return (args[0], closure_and_exchange, *args[2:]), kwargs
 
 
 def _save_whole_arrays() -> None:

@@ -57,12 +57,8 @@ def _split_class(kind: Any) -> type:
 
 
 def _methods(kind: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the public methods that a model's own classes define: some train it past its call.
-
-    Those of a LightningModule are steps of Lightning's loop, which log; what they call is divided.
-    """
-    is_loop = any(base.__name__ == "LightningModule" for base in kind.__mro__)
-    for name in () if is_loop else dir(kind):
+    """Yield the public methods that a model's own classes define: some train it past its call."""
+    for name in () if hasattr(kind, "automatic_optimization") else dir(kind):  # Lightning's loop calls them
         owner = next((base for base in kind.__mro__ if name in vars(base)), object)
         if name.startswith("_") or owner is object or owner.__module__.partition(".")[0] == "torch":
             continue
