@@ -64,6 +64,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from _colab(facts, call, name.removeprefix(f"{_COLAB}."))
         elif name in _LOGINS and _asks_for_token(call, *_LOGINS[name]):
             yield from _login(facts, call, name.partition(".")[0])
+        elif facts.method(call) == "do_shutdown" or (name == "os.kill" and _is_own(facts, call)):
+            why = "a script needs no new kernel"
+            yield Drop(facts.statement(call), why, comment=f"{why}: it goes on with what it has installed")
         elif facts.method(call) == "launch" and facts.comes_from(call.func, "gradio"):
             comment = "nb2ddp: the server ends with the script"
             why = "a notebook goes on while this serves; a script would wait here"
@@ -86,6 +89,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                     "only rank 0 has this W&B run: on the other ranks its name differs, so do not use it in a path",
                     attribute,
                 )
+
+
+def _is_own(facts: Facts, call: cst.Call) -> bool:
+    """Match ``os.kill(os.getpid(), 9)``, which restarts a notebook's kernel."""
+    process = facts.value(cst_nodes.given(call, 0, "pid"))
+    return isinstance(process, cst.Call) and facts.qualified(process.func) == "os.getpid"
 
 
 # Paths that no other machine has; what lies beside the notebook, `push` finds.
