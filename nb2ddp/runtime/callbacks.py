@@ -24,8 +24,7 @@ def _decide_on_rank_0(handler: Any) -> None:
         control = call(event, args, state, control, **options)
         if event in _DECIDING and _run.meets:
             names = sorted(name for name, value in vars(control).items() if isinstance(value, bool))
-            chosen = [getattr(control, name) for name in names]
-            decided = torch.tensor(chosen, dtype=torch.uint8, device="cpu")
+            decided = torch.tensor([vars(control)[n] for n in names], dtype=torch.uint8, device="cpu")
             dist.broadcast(decided, 0, group=_run.cpu_group)
             for name, value in zip(names, decided.tolist(), strict=True):
                 setattr(control, name, bool(value))

@@ -54,8 +54,7 @@ class _Split:
         self.modules: list[Any] = []  # of the model, as of this call
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
-        self.calls, self.steps, self.began = 0, 0, time.monotonic()
-        self.of_training = 0  # calls with gradients
+        self.calls, self.of_training, self.steps, self.began = 0, 0, 0, time.monotonic()
         self.batch_norms = [part for part in model.modules() if _is_batch_norm(part)]  # not synchronised
         self.compared, self.kinds = _Comparison(self.model, self._run), set[Any]()  # that were compared
         self.joins = self.compared.joins
@@ -114,8 +113,7 @@ class _Split:
         self._prepare(args, kwargs)
         if self.hooks != torch.utils.hooks.RemovableHandle.next_id:
             self.hooked = _hooks_of_notebook(self.model)
-        # does it take items of an iterator in sight?
-        if self.calls == 1 and (positions := _positions(self.model)):
+        if self.calls == 1 and (positions := _positions(self.model)):  # of iterators in sight
             output, of_ranks = self._compute_whole(args, kwargs), _changed_for_good(self.model, positions)
             self.takes = next((of for of in from_all_ranks(of_ranks) if of), [""])[0]
             return output

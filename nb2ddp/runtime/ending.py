@@ -26,7 +26,7 @@ import torch.distributed as dist
 from nb2ddp.runtime.object_collectives import _rank_that_raised
 from nb2ddp.runtime.process_signs import _descendants, _fields, _state
 from nb2ddp.runtime.replicas import _check_rest
-from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _run, is_main_process
+from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _run, _warn, is_main_process
 from nb2ddp.runtime.script_location import _place
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.store import _beat_of, _end_of, _heard, _rank_ended, _report_end, _second_store, _waiting
@@ -239,12 +239,8 @@ def _check_that_all_have_left(world_size: int) -> None:
                 told = beat["beat"] > first.setdefault(beat["rank"], beat["beat"])
                 hangs = told and (beat["lifeless"] > _PATIENCE or beat["still"] > _LIMIT)
                 if hangs or beat["silent"] > _PATIENCE:
-                    print(
-                        f"nb2ddp: ERROR: rank {beat['rank']} has not left the training; it was at {beat['place']}. "
-                        "What rank 0 has saved is whole.",
-                        file=sys.stderr,
-                        flush=True,
-                    )
+                    where = f"it was at {beat['place']}. What rank 0 has saved is whole."
+                    _warn(f"rank {beat['rank']} has not left the training; {where}", "ERROR")
                     logging.shutdown()
                     _kill_stopped(beats)
                     _exit(1)

@@ -13,7 +13,14 @@ import torch
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.batch_parts import _Parts
-from nb2ddp.runtime.call_results import _are_close, _computes_in_16_bits, _difference, _tolerance, _unjoinable
+from nb2ddp.runtime.call_results import (
+    _are_close,
+    _computes_in_16_bits,
+    _difference,
+    _narrowed,
+    _tolerance_of,
+    _unjoinable,
+)
 from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.gradients import _buckets
 from nb2ddp.runtime.module_state import _is_batch_norm, _is_of_library, _ModuleState, _without_effects
@@ -328,8 +335,7 @@ class _Comparison:
             apart = _gradients_apart(trials, self._call, join, some, trained)
             if trials.kept:
                 return f"backward() keeps in `{trials.kept[0]}` what it computes from a batch's rows", None
-            of_gpu = _checks.narrowed(3e-3, "gradients") if torch.cuda.is_available() else 5e-5
-            most = 0.1 if in_16_bits else of_gpu
+            most = 0.1 if in_16_bits else _narrowed(3e-3, "gradients")
             apart = from_main_process(functools.partial(copy.copy, apart))
             if apart is not None and apart[0] <= most:
                 return None, apart[0]
@@ -364,18 +370,6 @@ def _none(_: torch.nn.Module) -> bool:
 
 def _is_compiled(model: torch.nn.Module) -> bool:
     return any(hasattr(part, "_orig_mod") or part._compiled_call_impl for part in model.modules())
-
-
-def _tolerance_of(in_16_bits: bool, floor: float) -> Callable[[torch.Tensor], float]:
-    """Return what says how far a value may be from that of the whole batch: what rounding makes."""
-
-    def tolerance(value: torch.Tensor) -> float:
-        rounding = 3e-2 if in_16_bits and value.is_floating_point() else _tolerance(value)
-        if value.is_cuda and value.is_floating_point() and not in_16_bits:
-            rounding = _checks.narrowed(rounding, "difference")
-        return max(rounding, floor)
-
-    return tolerance
 
 
 def _furthest(one: Any, other: Any) -> float:

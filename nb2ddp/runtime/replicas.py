@@ -1,6 +1,5 @@
 """Wrap a model with DistributedDataParallel, and compare its replicas after training."""
 
-import sys
 from typing import Any
 
 import torch
@@ -8,7 +7,7 @@ import torch.distributed as dist
 
 from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.object_collectives import from_all_ranks
-from nb2ddp.runtime.run_state import _T, _run, _say, is_main_process
+from nb2ddp.runtime.run_state import _T, _run, _say, _warn
 from nb2ddp.runtime.spot_checks import _checks
 
 
@@ -68,8 +67,7 @@ def check_replicas(model: Any = None, result: _T | None = None) -> _T | None:
         _run.failures.append(
             f"the ranks have trained different models: {apart[0]} is not the same on all of them"
         )
-        if is_main_process:
-            print(f"nb2ddp: ERROR: {_run.failures[-1]}", file=sys.stderr, flush=True)
+        _warn(_run.failures[-1], "ERROR")
     elif len(digests) < len(trained):
         _say(f"{_run.world_size} ranks hold one model in shards{steps}")
     elif digests:

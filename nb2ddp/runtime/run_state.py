@@ -94,7 +94,7 @@ def _say(text: str) -> None:
         print(f"nb2ddp: {text}", file=sys.__stdout__, flush=True)
 
 
-def _warn(text: str) -> None:
-    """Print a warning, on rank 0, like `_say`."""
+def _warn(text: str, kind: str = "WARNING") -> None:
+    """Print a warning or an error, on rank 0, like `_say`."""
     if is_main_process:
-        print(f"nb2ddp: WARNING: {text}", file=sys.__stderr__, flush=True)
+        print(f"nb2ddp: {kind}: {text}", file=sys.__stderr__, flush=True)

@@ -19,22 +19,18 @@ def shell(command: str) -> None:
 
 
 def shell_output(command: str) -> list[str]:
-    """Run ``x = !command`` on rank 0; the others wait. Return its output as a list of lines, on every rank.
-
-    It is IPython's SList, with ``.n``, ``.s`` and ``.grep()``, where IPython is installed.
-    """
+    """Run ``x = !command`` on rank 0; the others wait. Return its lines, in IPython's list where it is."""
 
     def run() -> list[str]:
         env = environment_without_ranks()
         done = subprocess.run(command, shell=True, text=True, stdout=subprocess.PIPE, env=env)
         return done.stdout.splitlines()
 
-    lines = from_main_process(run)
+    lines: list[str] = from_main_process(run)
     with contextlib.suppress(ImportError):
         from IPython.utils.text import SList
 
-        found: list[str] = SList(lines)
-        return found
+        lines = SList(lines)
     return lines
 
 

@@ -22,11 +22,8 @@ _calls = types.SimpleNamespace(are_inside=False, search=None)
 
 
 @functools.cache
-def _split_class(kind: Any) -> type:
-    """Return a subclass whose instances compute their part of a batch when called; pickled as ``kind``.
-
-    It is equal to ``kind``, for notebooks ask ``type(m) == nn.Linear``.
-    """
+def _split_class(kind: Any) -> Any:
+    """Return a subclass whose instances compute their part of a batch when called; pickled as ``kind``, equal to it."""
 
     called: Callable[..., Any] = kind.__call__
     reduced: Callable[..., Any] = kind.__reduce_ex__
@@ -46,14 +43,10 @@ def _split_class(kind: Any) -> type:
 
     members = {"__call__": call, "__reduce_ex__": reduce, "__module__": kind.__module__, "_divides": True}
     members = {**{name: _divided_method(name, of) for name, of in _methods(kind)}, **members}
-    compared = {
-        "__eq__": lambda made, other: other is made or other is kind,
-        "__hash__": lambda _: hash(kind),
-    }
-    made: Any = type("Divided", (type(kind),), compared)(kind.__name__, (kind,), members)
+    equal = {"__eq__": lambda of, x: x is of or x is kind, "__hash__": lambda _: hash(kind)}
+    made: Any = type("Divided", (type(kind),), equal)(kind.__name__, (kind,), members)
     made.__qualname__ = kind.__qualname__
-    divided: type = made
-    return divided
+    return made
 
 
 def _methods(kind: Any) -> Iterator[tuple[str, Callable[..., Any]]]:

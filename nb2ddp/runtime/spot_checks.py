@@ -32,8 +32,7 @@ class _SpotChecks:
         self.is_whole, self.next_whole = True, 0  # whether the latest is compared whole, and the next that is
         self.steps = 0  # that were asked for
         self.awaits = False  # a Trainer is to be divided
-        self.last_good = -1  # the latest step in which a comparison was good
-        self.good_before = -1  # and the one before it
+        self.good = [-1, -1]  # the latest two steps in which a comparison was good
         self.gap: Callable[[int], int] = self.rare_gap  # after how many steps the next check comes
         self.random = random.Random("nb2ddp")  # the notebook's generators stay as they are
         self.waiting: list[Any] = []  # what is to run before the summary: a last comparison
@@ -60,21 +59,12 @@ class _SpotChecks:
     def record(self, difference: float, gradients: float | None = None) -> None:
         """Keep what a good check of the latest step has shown: the largest relative difference."""
         of, step = _run.checks, self.steps - 1
-        if step != self.last_good or not of["checked"]:
+        if step != self.good[1] or not of["checked"]:
             of["checked"] += 1
-            self.good_before = self.last_good
-        self.last_good = step
+            self.good = [self.good[1], step]
         of["difference"] = max(of["difference"], difference)
         if gradients is not None:
             of["gradients"] = max(of["gradients"] or 0.0, gradients)
-
-    def narrowed(self, most: float, what: str) -> float:
-        """Return how far a GPU's ``what`` in 32 bits may be off: ``most`` where it rounds to TF32, and less where not.
-
-        What good checks have shown so far tells: 30 times as much may come, and a tenth of ``most`` in any case.
-        """
-        shown = _run.checks[what] if _run.checks["checked"] else None
-        return most if shown is None else min(most, max(most / 10, 30 * shown))
 
     def failed(self, sentence: str, since: str = "") -> None:
         """Say on rank 0 what differs, and since when; with NB2DDP_STRICT=1 the run ends with exit code 1.
@@ -82,7 +72,7 @@ class _SpotChecks:
         ``sentence`` ends with what follows from it: "from here on every rank computes whole batches", say. ``since``:
         what may be wrong, if these checks do not know.
         """
-        good = self.last_good if self.last_good < self.steps - 1 else self.good_before  # of an earlier step
+        good = self.good[self.good[1] < self.steps - 1]  # of an earlier step
         if 0 <= good < self.steps - 1 and not since:
             since = f" The last good check was at step {good + 1}."
             if _run.checks["checked"] < self.steps - 1:
