@@ -87,7 +87,7 @@ PARTS = (
     "read_rows",
     "divided_loading",
     "trained_models",
-    "lightning_trainer",
+    "lightning_strategy",
     "unsloth_sharding",
     "same_data",
     "ranks_trainer",

@@ -174,7 +174,7 @@ def test_no_circle_anywhere() -> None:
         ("nbformat", {"source.notebook", "conversion.nbconvert_exporter"}),
         ("jupytext", {"source.notebook"}),
         ("nbconvert", {"conversion.nbconvert_exporter"}),
-        ("IPython", {"source.ipython_syntax", "jupyter.arguments", "jupyter.magic"}),
+        ("IPython", {"source.ipython_syntax", "jupyter.arguments", "jupyter.magic", "runtime.shell_lines"}),
         ("libcst.metadata", {"analysis.tree"}),
         ("jinja2", {"rendering"}),
         ("click", CLI),

@@ -1,8 +1,8 @@
 """Let Lightning train as one process does on every rank: the ranks divide the calls of its module's parts.
 
-A LightningModule is a loop that somebody else wrote. Each rank's Trainer goes through the notebook's batches, and what
-the module's steps call is divided as in a loop written by hand; losses, `self.log`, callbacks and manual optimization
-see whole batches. What this part adds is who writes, and where ranks wait.
+A LightningModule is a loop that somebody else wrote. Each rank's Trainer goes through the notebook's batches, and
+what the module's steps call is divided as in a loop written by hand; losses, `self.log`, callbacks and manual
+optimization see whole batches. What this part adds is who writes, and where ranks wait.
 """
 
 import abc
