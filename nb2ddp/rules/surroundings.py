@@ -45,6 +45,8 @@ _TOKENS = {"huggingface_hub": "HF_TOKEN", "wandb": "WANDB_API_KEY"}
 # Words in the names of functions that open a port, not of those that connect to one.
 _SERVING = re.compile(r"launch|serve|start|run|listen|bind|spawn", re.IGNORECASE)
 _PORT = re.compile(r"(?:.*_)?port", re.IGNORECASE)
+# Names that IPython binds as cells run.
+_RECORDS = frozenset("_ __ ___ _i _ii _iii _oh _ih _dh In Out _exit_code".split())
 _COLLECTING = frozenset({"dict", "list", "set", "sorted", "tuple"})
 
 
@@ -79,6 +81,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 f"`{world_size}` for example",
                 call,
             )
+    for name in sorted(_RECORDS - facts.bound_names):
+        if (load := next(facts.loads_of(name), None)) is not None:
+            why = "is what IPython keeps of cells that have run, and a script has no such name: give the value one"
+            yield Decline(f"`{name}` {why}", load)
     yield from _local_files(facts)
     yield from _ports(facts) if options.strategy == "ddp" else ()
     if options.strategy == "ddp" and facts.imports_of("wandb"):
