@@ -15,6 +15,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.kinds import Key, Kinds
 from nb2ddp.analysis.solver import Solver
+from nb2ddp.analysis.tree import grouped
 from nb2ddp.source.cells import Binding, CodeCell, root_of
 
 _DEPTH = 6  # how many classes are gone through to the base that has a method
@@ -131,11 +132,7 @@ class Calls(Kinds):
 
     @cached_property
     def _callers(self) -> dict[cst.FunctionDef, list[cst.Call]]:
-        found: dict[cst.FunctionDef, list[cst.Call]] = {}
-        for call in self.live_calls:
-            for function in self.called_functions(call):
-                found.setdefault(function, []).append(call)
-        return found
+        return grouped((f, call) for call in self.live_calls for f in self.called_functions(call))
 
     def sites(
         self,
@@ -214,11 +211,8 @@ class Calls(Kinds):
     def _plain(self, name: cst.Name) -> Iterator[cst.FunctionDef]:
         """Yield the functions of a name, of all cells: none that a local name hides."""
         binding = self.binding(name)
-        if (
-            binding is not None
-            and binding.scope is not None
-            and not isinstance(binding.node, cst.FunctionDef)
-        ):
+        local = binding.node if binding is not None and binding.scope is not None else None
+        if local is not None and not isinstance(local, cst.FunctionDef):
             return
         for found in self.definitions(name.value):
             if isinstance(found.node, cst.FunctionDef) and not isinstance(found.scope, cst.ClassDef):
@@ -276,25 +270,23 @@ class Calls(Kinds):
     @cached_property
     def _put_into(self) -> dict[str, list[cst.BaseExpression]]:
         """List by its name what a container gets: ``jobs.append(step)``, ``jobs["a"] = step``."""
-        found: dict[str, list[cst.BaseExpression]] = {}
-        for item, value in self._items:
-            if isinstance(item.value, cst.Name):
-                found.setdefault(item.value.value, []).append(value)
+        found = [(item.value.value, value) for item, value in self._items if isinstance(item.value, cst.Name)]
         for call in self.live_calls:
             match call:
                 case cst.Call(
                     func=cst.Attribute(value=cst.Name(value=name), attr=cst.Name(value="append")),
                     args=[given],
                 ):
-                    found.setdefault(name, []).append(given.value)
-        return found
+                    found.append((name, given.value))
+        return grouped(found)
 
     # ---- methods --------------------------------------------------------------------------------
 
     def _methods_of(self, attribute: cst.Attribute, *, by_name: bool) -> Iterator[cst.FunctionDef]:
         """Yield the methods that ``x.name`` may stand for."""
         name, owner = attribute.attr.value, attribute.value
-        if not self._method_scopes(name):
+        scopes = self._method_scopes(name)
+        if not scopes:
             return
         around = self.around(owner, cst.ClassDef)
         if isinstance(owner, cst.Call) and isinstance(owner.func, cst.Name) and owner.func.value == "super":
@@ -305,21 +297,15 @@ class Calls(Kinds):
         if classes is not None:
             for definition in classes:
                 yield from self._methods(definition, name)
-        elif by_name and name in _OF_MODULES:
-            scopes = (
-                self._method_scopes(name) if self._is_loose and not isinstance(owner, cst.Attribute) else []
-            )
-            yield from (method for scope in scopes for method in self._own(scope, name))
-        elif by_name and len(self._method_scopes(name)) == 1:
-            yield from self._own(self._method_scopes(name)[0], name)
+        elif by_name:
+            of_any = self._is_loose and not isinstance(owner, cst.Attribute)
+            if of_any if name in _OF_MODULES else len(scopes) == 1:
+                yield from (method for scope in scopes for method in self._own(scope, name))
 
     def _method_scopes(self, name: str) -> list[cst.ClassDef]:
         """List the classes that define a method of this name."""
-        return [
-            found.scope
-            for found in self.definitions(name)
-            if isinstance(found.node, cst.FunctionDef) and isinstance(found.scope, cst.ClassDef)
-        ]
+        found = (b.scope for b in self.definitions(name) if isinstance(b.node, cst.FunctionDef))
+        return [scope for scope in found if isinstance(scope, cst.ClassDef)]
 
     def _own(self, definition: cst.ClassDef, name: str) -> list[cst.FunctionDef]:
         found = [b.node for b in self.definitions(name) if b.scope is definition]

@@ -14,6 +14,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.names import Names
+from nb2ddp.analysis.tree import grouped
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, root_of
 from nb2ddp.source.cst_nodes import keyword_of, string_value, unnamed
@@ -66,12 +67,10 @@ class Flow(Names):
         loops = [p for p in self.parents(name) if isinstance(p, cst.For | cst.While)]
         loops = [loop for loop in loops if self.scope(loop) is last.scope]
         again = [b for b in same if b.order > here and loops and self.contains(loops[-1], b.node)]
-        assigns = cst.Assign | cst.AnnAssign | cst.AugAssign
-        before = [b for b in same if b.order < here]  # not `x` on the right of `x = f(x)`
-        return [
-            *again,
-            *(b for b in before if not (isinstance(b.node, assigns) and self.contains(b.node, name))),
-        ]
+        before = [b for b in same if b.order < here]
+        assigns = (b for b in before if isinstance(b.node, cst.Assign | cst.AnnAssign | cst.AugAssign))
+        own = [b for b in assigns if self.contains(b.node, name)]  # `x` on the right of `x = f(x)`
+        return [*again, *(b for b in before if b not in own)]
 
     def _has_run(self, binding: Binding, name: cst.Name) -> bool:
         """Return whether an assignment has run before a use: no branch and no loop is around it alone."""
@@ -97,13 +96,11 @@ class Flow(Names):
 
     @cached_property
     def _attribute_values(self) -> dict[str, list[cst.BaseExpression]]:
-        found: dict[str, list[cst.BaseExpression]] = {}
-        for target, value in self._with_values(self.attributes):
-            found.setdefault(target.attr.value, []).append(value)
+        found = [(target.attr.value, value) for target, value in self._with_values(self.attributes)]
         for call in self.live_calls:
             if self.qualified(call.func) == "setattr" and len(call.args) == 3:
-                found.setdefault(string_value(call.args[1].value) or "", []).append(call.args[2].value)
-        return found
+                found.append((string_value(call.args[1].value) or "", call.args[2].value))
+        return grouped(found)
 
     def fields(self, name: str) -> list[Binding]:
         """List where the bodies of classes bind a name: ``rank = 0`` and ``def rank(self)``."""
@@ -148,12 +145,10 @@ class Flow(Names):
                 if not self.is_dead(node):
                     yield node, outer.value
             elif isinstance(around, cst.Element) and isinstance(outer, cst.Tuple):
-                assign = self.parent(self.parent(outer) or outer)
-                values = (
-                    assign.value if isinstance(assign, cst.Assign) and assign.value is not outer else None
-                )
-                if isinstance(values, cst.Tuple) and len(values.elements) == len(outer.elements):
-                    yield node, values.elements[list(outer.elements).index(around)].value
+                match self.parent(self.parent(outer) or outer):
+                    case cst.Assign(value=cst.Tuple(elements=values) as whole) if whole is not outer:
+                        if len(values) == len(outer.elements):
+                            yield node, values[list(outer.elements).index(around)].value
 
     # ---- functions ------------------------------------------------------------------------------
 
@@ -211,11 +206,8 @@ class Flow(Names):
     @cached_property
     def _partials(self) -> dict[str, list[tuple[cst.Call, Sequence[cst.Arg]]]]:
         """List by the name of a function where ``partial(f, x)`` gives it arguments before it is called."""
-        found: dict[str, list[tuple[cst.Call, Sequence[cst.Arg]]]] = {}
-        for call in self.live_calls:
-            if self.qualified(call.func) == "functools.partial" and call.args:
-                found.setdefault(self.qualified(call.args[0].value), []).append((call, call.args[1:]))
-        return found
+        named = (call for call in self.live_calls if self.qualified(call.func) == "functools.partial")
+        return grouped((self.qualified(c.args[0].value), (c, c.args[1:])) for c in named if c.args)
 
     def launched(self, call: cst.Call) -> tuple[cst.BaseExpression | None, Sequence[cst.Arg]]:
         """Return the function that ``notebook_launcher(function, args)`` runs, and its arguments."""
@@ -235,14 +227,12 @@ class Flow(Names):
 
     def _passed_on(self, node: cst.BaseExpression) -> list[_DictLike | None]:
         """Return for ``**kwargs`` of a function of the notebook its one call, and what that unpacks."""
-        binding = self.binding(node)
-        function = binding.scope if binding is not None else None
-        if not isinstance(function, cst.FunctionDef) or binding is None:
-            return []
-        if function.params.star_kwarg is not binding.node or self.is_changed(binding):
-            return []
-        calls = [call for call, _ in self.calls_of(function.name.value)]
-        return [calls[0], *self.star_dicts(calls[0])] if len(calls) == 1 else []
+        match self.binding(node):
+            case Binding(scope=cst.FunctionDef(params=params, name=name)) as binding:
+                calls = [call for call, _ in self.calls_of(name.value)]
+                if params.star_kwarg is binding.node and not self.is_changed(binding) and len(calls) == 1:
+                    return [calls[0], *self.star_dicts(calls[0])]
+        return []
 
     def _dict_of(self, node: cst.BaseExpression) -> _DictLike | None:
         made = self.value(node)
@@ -287,8 +277,7 @@ class Flow(Names):
                 if not isinstance(decided, cst.Name) or decided.value not in ("True", "False", "None"):
                     return node
                 return self.value(body if decided.value == "True" else orelse, depth - 1)
-            case _:
-                return node
+        return node
 
     def _bound(self, binding: Binding, depth: int) -> cst.BaseExpression | None:
         if binding.index is not None or self.is_changed(binding):

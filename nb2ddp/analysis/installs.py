@@ -15,6 +15,7 @@ from libcst import matchers
 
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.shell_commands import ShellCall, shell_calls, shell_calls_in
+from nb2ddp.analysis.tree import grouped
 from nb2ddp.source.cells import Statement
 
 # The script's init block imports these.
@@ -43,10 +44,9 @@ class InstallPlan:
 @asked_once
 def plan(facts: Facts) -> InstallPlan:
     """Find the installs and split the notebook into setup step and training script."""
-    tops: dict[Statement, list[ShellCall]] = {}
-    for shell in shell_calls(facts):
-        if shell.is_install:
-            tops.setdefault(facts.top_statement(shell.call), []).append(shell)
+    tops = grouped(
+        (facts.top_statement(shell.call), shell) for shell in shell_calls(facts) if shell.is_install
+    )
     wanted = _slice(facts, {*tops, *_callers(facts, tops), *_preparations(facts, tops)})
     lines = {top: [facts.line_of(shell.call) for shell in shells] for top, shells in tops.items()}
     useless = {top for top in wanted if lines.get(top) != [top] and _is_quiet(facts, top)}
@@ -72,9 +72,8 @@ def _callers(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterato
     installs = {shell.call for shells in tops.values() for shell in shells}
     if all(facts.scope(call) is None for call in installs):
         return
-    functions = {
-        top.name.value for top in tops if isinstance(top, cst.FunctionDef) and _is_quiet(facts, top.body)
-    }
+    made = (top for top in tops if isinstance(top, cst.FunctionDef))
+    functions = {function.name.value for function in made if _is_quiet(facts, function.body)}
     for top in facts.top_statements:
         match top:
             case cst.SimpleStatementLine(body=[cst.Expr(value=cst.Call(func=cst.Name(value=name)))]):

@@ -14,7 +14,7 @@ from functools import cached_property
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis.tree import Tree
+from nb2ddp.analysis.tree import Tree, grouped
 from nb2ddp.source.cells import Binding, CodeCell, Imported, Load, Scope, Statement, imported_modules, root_of
 
 
@@ -23,7 +23,6 @@ class Names(Tree):
 
     def __init__(self, cells: Sequence[CodeCell]) -> None:
         super().__init__(cells)
-        self._load_orders = [load.order for load in self.collected.loads]
         self._by_home: dict[str, dict[Scope | None, list[Binding]]] = {}
         self._qualified: dict[cst.CSTNode, str] = {}
         self._last_region: tuple[tuple[cst.CSTNode, ...], Callable[[int], bool]] | None = None
@@ -66,11 +65,9 @@ class Names(Tree):
     def _homes(self, name: str) -> dict[Scope | None, list[Binding]]:
         """Sort the bindings of a name by scope and order; at module level only live ones."""
         if name not in self._by_home:
-            homes: dict[Scope | None, list[Binding]] = {}
-            for binding in sorted(self.bindings(name), key=_order):
-                if binding.scope is not None or not self.is_dead(binding.node):
-                    homes.setdefault(binding.scope, []).append(binding)
-            self._by_home[name] = homes
+            bindings = sorted(self.bindings(name), key=_order)
+            live = (b for b in bindings if b.scope is not None or not self.is_dead(b.node))
+            self._by_home[name] = grouped((binding.scope, binding) for binding in live)
         return self._by_home[name]
 
     @cached_property
@@ -85,25 +82,22 @@ class Names(Tree):
         return self._definitions.get(name, ())
 
     @cached_property
-    def _module_level(self) -> tuple[list[int], list[str]]:
-        """List all bindings and imports at module level: their orders, and their names."""
+    def _module_level(self) -> list[tuple[int, str]]:
+        """List all bindings and imports at module level: their orders, each with its name."""
         found = [(b.order, b.name) for bs in self.collected.bindings.values() for b in bs if b.scope is None]
         found += [(i.order, i.name) for i in self.collected.import_orders if i.scope is None]
-        found.sort()
-        return [order for order, _ in found], [name for _, name in found]
+        return sorted(found)
 
     def binds_in(self, node: cst.CSTNode) -> frozenset[str]:
         """Collect the module-level names that get a value inside ``node``, imports included."""
-        orders, names = self._module_level
-        start, end = self.span(node)
-        return frozenset(names[bisect.bisect_left(orders, start) : bisect.bisect_right(orders, end)])
+        return frozenset(name for _, name in self.part(node, self._module_level, lambda pair: pair[0]))
 
     def names_at(self, node: cst.CSTNode) -> frozenset[str]:
         """Collect the names that have a value where ``node`` runs: in a function, all that the notebook binds."""
         if self.scope(node) is not None:
             return self.bound_names
-        orders, names = self._module_level
-        known = frozenset(names[: bisect.bisect_left(orders, self.order(node))])
+        before = bisect.bisect_left(self._module_level, (self.order(node),))
+        known = frozenset(name for _, name in self._module_level[:before])
         loops = [above for above in self.parents(node) if isinstance(above, cst.For | cst.While)]
         return known.union(*map(self.binds_in, loops))  # a later round has what an earlier one binds
 
@@ -113,9 +107,7 @@ class Names(Tree):
 
     def bindings_in(self, node: cst.CSTNode) -> Sequence[Binding]:
         """Return the bindings inside ``node``, in order; imports are not among them."""
-        start, end = self.span(node)
-        low = bisect.bisect_left(self._in_order, start, key=_order)
-        return self._in_order[low : bisect.bisect_right(self._in_order, end, key=_order)]
+        return self.part(node, self._in_order, _order)
 
     def changes_in(self, node: cst.CSTNode) -> frozenset[str]:
         """Collect the names whose list, dict or set is changed in place inside ``node``."""
@@ -170,10 +162,7 @@ class Names(Tree):
         return (load.node for load in self.collected.loads)
 
     def _loads_in(self, node: cst.CSTNode) -> Sequence[Load]:
-        start, end = self.span(node)
-        low = bisect.bisect_left(self._load_orders, start)
-        high = bisect.bisect_right(self._load_orders, end)
-        return self.collected.loads[low:high]
+        return self.part(node, self.collected.loads, _order)
 
     def loads_in(self, node: cst.CSTNode) -> frozenset[str]:
         """Collect the names that are read inside ``node``."""
@@ -181,10 +170,7 @@ class Names(Tree):
 
     @cached_property
     def _loads_of(self) -> dict[str, list[Load]]:
-        found: dict[str, list[Load]] = {}
-        for load in self.collected.loads:
-            found.setdefault(load.name, []).append(load)
-        return found
+        return grouped((load.name, load) for load in self.collected.loads)
 
     def loads_of(self, name: str) -> Iterator[cst.Name]:
         """Yield the places that read ``name``, in order."""
@@ -192,10 +178,7 @@ class Names(Tree):
 
     def uses(self, name: str, within: cst.CSTNode) -> tuple[cst.Name, ...]:
         """List the places inside ``within`` that read ``name``."""
-        loads = self._loads_of.get(name, [])
-        start, end = self.span(within)
-        low = bisect.bisect_left(loads, start, key=_order)
-        return tuple(load.node for load in loads[low : bisect.bisect_right(loads, end, key=_order)])
+        return tuple(load.node for load in self.part(within, self._loads_of.get(name, []), _order))
 
     def is_read_outside(self, name: str, *nodes: cst.CSTNode, until: Statement | None = None) -> bool:
         """Return whether what ``name`` gets inside ``nodes`` may be read elsewhere, up to ``until``."""
@@ -242,10 +225,7 @@ class Names(Tree):
 
     @cached_property
     def _imported(self) -> dict[str, list[Imported]]:
-        found: dict[str, list[Imported]] = {}
-        for item in self.collected.import_orders:
-            found.setdefault(item.name, []).append(item)
-        return found
+        return grouped((item.name, item) for item in self.collected.import_orders)
 
     def is_imported(self, name: str) -> bool:
         """Return whether some import binds a name."""
@@ -253,11 +233,8 @@ class Names(Tree):
 
     def imports_of(self, package: str) -> tuple[cst.Import | cst.ImportFrom, ...]:
         """List the import statements that bring something of ``package``."""
-        return tuple(
-            node
-            for node in self.collected.import_nodes
-            if any(name.partition(".")[0] == package for name in imported_modules(node))
-        )
+        nodes = ((n, imported_modules(n)) for n in self.collected.import_nodes)
+        return tuple(n for n, names in nodes if any(name.partition(".")[0] == package for name in names))
 
     @property
     def stars(self) -> Sequence[str]:
@@ -302,8 +279,7 @@ class Names(Tree):
             case cst.Attribute(value=value, attr=attr):
                 inner = self.qualified(value)
                 return f"{inner}.{attr.value}" if inner else ""
-            case _:
-                return ""
+        return ""
 
     def our(self, name: str) -> str:
         """Return ``name``, prefixed with ``ddp_`` if the notebook already binds it to something else."""

@@ -7,7 +7,7 @@ The only module that resolves LibCST metadata. All answers come from the one wal
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar, overload
 
@@ -17,6 +17,8 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from nb2ddp.source.cells import CodeCell, Collected, Place, Scope, Statement, Walker
 
 Node = TypeVar("Node", bound=cst.CSTNode)
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 
 
 class Tree:
@@ -57,6 +59,10 @@ class Tree:
         """Return the call that calls ``node``; None where it is not called."""
         parent = self._parents.get(node)
         return parent if isinstance(parent, cst.Call) and parent.func is node else None
+
+    def owner(self, call: cst.Call) -> cst.BaseExpression | None:
+        """Return ``x`` of a call ``x.method()``; None for a plain function."""
+        return call.func.value if isinstance(call.func, cst.Attribute) else None
 
     def around(self, node: cst.CSTNode, *kinds: type[Node]) -> Node | None:
         """Return the innermost node of some kinds around ``node``; None without one."""
@@ -128,13 +134,9 @@ class Tree:
 
     def top_statement(self, node: cst.CSTNode) -> Statement:
         """Return the statement of the cell itself that holds ``node``."""
-        current = node
-        for parent in self.parents(node):
-            if isinstance(parent, cst.Module):
-                break
-            current = parent
-        assert isinstance(current, cst.SimpleStatementLine | cst.BaseCompoundStatement)
-        return current
+        *_, top, _ = node, *self.parents(node)
+        assert isinstance(top, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+        return top
 
     def line_of(self, node: cst.CSTNode) -> Statement | None:
         """Return the line that a call or a small statement fills; None where it is a part of one."""
@@ -162,11 +164,9 @@ class Tree:
 
     def cell(self, node: cst.CSTNode) -> CodeCell:
         """Return the cell that contains ``node``."""
-        current = node
-        for current in self.parents(node):  # noqa: B007
-            pass
-        assert isinstance(current, cst.Module)
-        return self._cell_of[current]
+        *_, module = node, *self.parents(node)
+        assert isinstance(module, cst.Module)
+        return self._cell_of[module]
 
     def place(self, node: cst.CSTNode) -> Place:
         """Return the cell and the line of ``node``, as the user typed them."""
@@ -201,17 +201,27 @@ class Tree:
         """
         found: list[cst.CSTNode] = []
         for kind in kinds:
-            nodes = self.collected.by_kind.get(kind, [])
-            if within is not None:
-                start, end = self._spans[within]
-                low = bisect.bisect_left(nodes, start, key=self.order)
-                nodes = nodes[low : bisect.bisect_right(nodes, end, key=self.order)]
-            found += nodes
+            nodes: Sequence[cst.CSTNode] = self.collected.by_kind.get(kind, [])
+            found += nodes if within is None else self.part(within, nodes, self.order)
         if own and within is not None:
             home = self.scope(within)
             found = [node for node in found if self.scope(node) is home]
         return sorted(found, key=self.order) if len(kinds) > 1 else found
 
+    def part(self, node: cst.CSTNode, items: Sequence[Item], order: Callable[[Item], int]) -> Sequence[Item]:
+        """Return the part of some items, which are in order, that stands inside ``node``."""
+        start, end = self._spans[node]
+        low = bisect.bisect_left(items, start, key=order)
+        return items[low : bisect.bisect_right(items, end, key=order)]
+
     def calls_in(self, node: cst.CSTNode) -> list[cst.Call]:
         """List the calls inside ``node``, itself included, in order."""
         return self.nodes(cst.Call, within=node)
+
+
+def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """Return the items of each key, in order."""
+    found: dict[Key, list[Item]] = {}
+    for key, item in pairs:
+        found.setdefault(key, []).append(item)
+    return found
