@@ -170,9 +170,7 @@ def _callers(facts: Facts, function: cst.FunctionDef) -> Sequence[cst.Call]:
 def _by_computed_names(facts: Facts) -> list[cst.Call]:
     """Return the calls ``getattr(callback, event)()``, which may be of any method."""
     made = ((call, call.func) for call in facts.live_calls if isinstance(call.func, cst.Call))
-    got = (
-        (call, cst_nodes.given(maker, 1)) for call, maker in made if facts.qualified(maker.func) == "getattr"
-    )
+    got = ((c, cst_nodes.given(maker, 1)) for c, maker in made if facts.qualified(maker.func) == "getattr")
     return [call for call, name in got if name is not None and cst_nodes.string_value(name) is None]
 
 

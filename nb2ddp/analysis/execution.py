@@ -19,11 +19,9 @@ _ALONE = frozenset(
     "free_memory clear".split()
 )
 # Functions that return None.
-_GIVE_NOTHING = (libraries.RECORDING_FUNCTIONS - {"len", "json.dumps", "joblib.dump"}) | {
-    "shutil.rmtree",
-    "time.sleep",
-    "matplotlib.pyplot.close",
-}
+_GIVE_NOTHING = (libraries.RECORDING_FUNCTIONS - {"len", "json.dumps", "joblib.dump"}) | frozenset(
+    "shutil.rmtree time.sleep matplotlib.pyplot.close".split()
+)
 _OF_CONTAINERS = frozenset("items values get pop popleft".split())
 _SEARCHES = 32  # how many are kept, those used last
 
@@ -163,7 +161,7 @@ class Execution(Calls):
     def may_train_more(self) -> bool:
         """Whether ``x.train()`` is called on something that is not known, and on no function of the notebook."""
         calls = (c for c in self.live_calls if method_of(c) == "train" and not self.called_functions(c))
-        return any(self.kind(cst.ensure_type(c.func, cst.Attribute).value) == "" for c in calls)
+        return any(self.kind(self.owner(call)) == "" for call in calls)
 
     def trained(self, call: cst.Call) -> cst.BaseExpression | None:
         """Return the trainer that a call trains; None where it trains none."""
@@ -208,11 +206,11 @@ class Execution(Calls):
         """Return whether every rank has to make a call, so that it must not be gated: training, evaluation."""
         method = method_of(call)
         if method in libraries.COLLECTIVE_METHODS | libraries.LIGHTNING_METHODS:
-            kind = self.kind(cst.ensure_type(call.func, cst.Attribute).value)
+            kind = self.kind(self.owner(call))
             if kind == "lightning":
                 return method in libraries.LIGHTNING_METHODS and bool(self.lightning_fits)
             return kind == "trainer" and method in libraries.COLLECTIVE_METHODS
-        if isinstance(call.func, cst.Attribute) and self.kind(call.func.value) == "accelerator":
+        if self.kind(self.owner(call)) == "accelerator":
             return method not in _ALONE
         if method == "backward":  # once, outside a loop, it shows how gradients are made
             return self.training_loop(call) is not None
@@ -224,9 +222,7 @@ class Execution(Calls):
     def lightning_fits(self) -> tuple[cst.Call, ...]:
         """List the live calls of ``fit()`` of Lightning's Trainers, in order."""
         fits = (call for call in self.live_calls if method_of(call) == "fit")
-        return tuple(
-            c for c in fits if self.kind(cst.ensure_type(c.func, cst.Attribute).value) == "lightning"
-        )
+        return tuple(call for call in fits if self.kind(self.owner(call)) == "lightning")
 
     def needs_all(self, call: cst.Call) -> bool:
         """Return whether all ranks make a call together: a collective one, or one that joins the process group."""
@@ -235,6 +231,10 @@ class Execution(Calls):
     def is_training(self, call: cst.Call) -> bool:
         """Return whether a call is a part of training: ``backward()``, or a collective one."""
         return method_of(call) == "backward" or self.is_collective(call)
+
+    def is_backward(self, call: cst.Call) -> bool:
+        """Return whether a call is a ``backward()`` that trains."""
+        return method_of(call) == "backward" and self.is_collective(call)
 
     def is_for_all(self, call: cst.Call) -> bool:
         """Return whether a call is what every rank has to do: training, and calls of the model."""

@@ -53,8 +53,7 @@ def is_future(statement: cst.CSTNode) -> bool:
     match statement:
         case cst.SimpleStatementLine(body=[cst.ImportFrom(module=cst.Name(value="__future__"))]):
             return True
-        case _:
-            return False
+    return False
 
 
 def _needs_block(facts: Facts, call: cst.Call, shell: ShellCall | None) -> bool:

@@ -64,8 +64,7 @@ class Kinds(Flow):
                 return (yield body) or (yield orelse)
             case cst.Await(expression=expression):
                 return (yield expression)
-            case _:
-                return ""
+        return ""
 
     def _kind_attribute(self, node: cst.Attribute) -> _Steps:
         """Evaluate ``self.trainer``, and ``job.trainer`` outside: what the notebook's classes assign to it."""
@@ -90,13 +89,10 @@ class Kinds(Flow):
         if binding.value is None:
             return ""
         call = binding.value
-        if (
-            isinstance(call, cst.Call)
-            and isinstance(call.func, cst.Attribute)
-            and method_of(call) == "prepare"
-        ):
+        owner = self.owner(call) if isinstance(call, cst.Call) and method_of(call) == "prepare" else None
+        if isinstance(call, cst.Call) and owner is not None:
             position = binding.index or 0  # `a, b = accelerator.prepare(a, b)` gives what it gets
-            if position < len(call.args) and (yield call.func.value) == "accelerator":
+            if position < len(call.args) and (yield owner) == "accelerator":
                 return (yield call.args[position].value)
         kind = yield binding.value
         if binding.index:  # `model, tokenizer = ...`: only the first is the model
@@ -225,23 +221,16 @@ class Kinds(Flow):
     def fills_cache(self, call: cst.Call) -> bool:
         """Return whether a call leaves data on disk that a later call of it finds: the Datasets cache, a download."""
         name = self.qualified(call.func)
-        if name in libraries.CACHED_FUNCTIONS or name in libraries.DATASET_FUNCTIONS:
+        if name in libraries.CACHED_FUNCTIONS | libraries.DATASET_FUNCTIONS or self._downloads(call, name):
             return True
-        if self._downloads(call, name):
-            return True
-        return (
-            isinstance(call.func, cst.Attribute)
-            and call.func.attr.value in libraries.CACHED_METHODS
-            and self.kind(call.func.value) == "dataset"
-        )
+        return method_of(call) in libraries.CACHED_METHODS and self.kind(self.owner(call)) == "dataset"
 
     def _downloads(self, call: cst.Call, name: str) -> bool:
         """Match ``MNIST(download=True)`` and ``project.version(1).download()``, of a library and its objects."""
         download, root = keyword_of(call, "download"), root_of(call.func)
-        named = libraries.DOWNLOADS.search(name or f".{method_of(call)}")
-        if (download is None and named is None) or name in libraries.WRITING_FUNCTIONS:
+        if download is None and libraries.DOWNLOADS.search(name or f".{method_of(call)}") is None:
             return False
-        if self.fetches_artifact(call):
+        if name in libraries.WRITING_FUNCTIONS or self.fetches_artifact(call):
             return False
         if not (isinstance(root, cst.Name) and self.is_imported(root.value)) and not self.origins(root):
             return False

@@ -36,12 +36,8 @@ def effects(facts: Facts) -> tuple[cst.Call, ...]:
 
 def functions(facts: Facts, steps: Sequence[str]) -> list[cst.FunctionDef]:
     """Return the methods of these names, and the functions of the notebook that they may call."""
-    waiting = [
-        binding.node
-        for name in steps
-        for binding in facts.definitions(name)
-        if isinstance(binding.node, cst.FunctionDef) and isinstance(facts.scope(binding.node), cst.ClassDef)
-    ]
+    named = (b.node for name in steps for b in facts.definitions(name) if isinstance(b.scope, cst.ClassDef))
+    waiting = [node for node in named if isinstance(node, cst.FunctionDef)]
     for call in facts.live_calls:
         given = facts.keyword(call, "compute_loss_func")
         waiting += facts.run_by(given) if given is not None else ()
@@ -172,13 +168,9 @@ def _changes_in_place(method: str) -> bool:
 
 def _fills_once(facts: Facts, change: cst.CSTNode, name: str) -> bool:
     """Return whether a change only makes what is not there yet: a table of weights, say."""
-    for above in facts.parents(change):
-        if isinstance(above, cst.If):
-            test = cst_nodes.code_of(above.test)
-            asks = "None" in test or "hasattr" in test or test.startswith("not ")
-            if asks and name.rpartition(".")[2] in test:
-                return True
-    return False
+    tests = (cst_nodes.code_of(above.test) for above in facts.parents(change) if isinstance(above, cst.If))
+    asks = (test for test in tests if "None" in test or "hasattr" in test or test.startswith("not "))
+    return any(name.rpartition(".")[2] in test for test in asks)
 
 
 def _follows_own(facts: Facts, read: cst.CSTNode, name: str, changes: list[cst.CSTNode]) -> bool:

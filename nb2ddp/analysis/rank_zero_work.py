@@ -140,9 +140,8 @@ def _changes_hub(facts: Facts, call: cst.Call) -> bool:
     name = facts.qualified(call.func)
     if libraries.CHANGES_HUB.match(facts.method(call) or name.rpartition(".")[2]) is None:
         return False
-    if name.startswith("huggingface_hub."):
-        return True
-    return isinstance(call.func, cst.Attribute) and facts.comes_from(call.func.value, "huggingface_hub")
+    owner, package = facts.owner(call), "huggingface_hub"
+    return name.startswith(f"{package}.") or (owner is not None and facts.comes_from(owner, package))
 
 
 def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
@@ -152,10 +151,12 @@ def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
     if name in libraries.WRITING_FUNCTIONS or _changes_path(facts, call):
         return not files.may_exist(facts, call) or files.is_looked_for(facts, call)
     if method in libraries.WRITING_METHODS:
-        assert isinstance(call.func, cst.Attribute)
         if method in libraries.WRITING_WITH_PATH and not call.args:
             return False
-        return facts.kind(call.func.value) not in ("trainer", "accelerator")  # which write once by themselves
+        return facts.kind(facts.owner(call)) not in (
+            "trainer",
+            "accelerator",
+        )  # which write once by themselves
     if name in libraries.LOG_FILES:
         return kept_open(facts, call) is not None
     is_callback = name.endswith("Callback")  # which begins to write when a Trainer calls it
@@ -166,8 +167,7 @@ def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
 
 def tracks(facts: Facts, call: cst.Call, packages: Collection[str]) -> bool:
     """Match ``trackio.init(...)`` and ``run.log(...)``, of packages that keep a run's figures."""
-    owner = call.func.value if isinstance(call.func, cst.Attribute) else call.func
-    made_by = {facts.qualified(call.func), *facts.origins(owner)}
+    made_by = {facts.qualified(call.func), *facts.origins(facts.owner(call) or call.func)}
     return any(name.partition(".")[0] in packages for name in made_by)
 
 
@@ -181,11 +181,11 @@ def _is_told_where(facts: Facts, call: cst.Call) -> bool:
     moves = libraries.REARRANGES.fullmatch(facts.qualified(call.func)) is not None
     if (libraries.OUTPUTS.isdisjoint(named) and not moves) or not isinstance(facts.parent(call), cst.Expr):
         return False
-    of_library = (
-        isinstance(root, cst.Name) and facts.is_imported(root.value) and not facts.called_functions(call)
-    )
+    of_library = isinstance(root, cst.Name) and facts.is_imported(root.value)
+    if not of_library or facts.called_functions(call):
+        return False
     computes = facts.qualified(call.func).partition(".")[0] in libraries.COMPUTING_PACKAGES
-    return of_library and not computes and not any(facts.kind(argument.value) for argument in call.args)
+    return not computes and not any(facts.kind(argument.value) for argument in call.args)
 
 
 def _changes_path(facts: Facts, call: cst.Call) -> bool:

@@ -20,6 +20,11 @@ from nb2ddp.source.cells import root_of
 _DISTRIBUTED = "torch.distributed."
 JOINS, LEAVES = f"{_DISTRIBUTED}init_process_group", f"{_DISTRIBUTED}destroy_process_group"
 _GROUPLESS = ("barrier", "monitored_barrier", "init_process_group", "destroy_process_group")
+# What functions tell one process.
+_TOLD = dict.fromkeys(libraries.RANK_FUNCTIONS, "0") | {
+    "get_world_size": "1",
+    "is_torchelastic_launched": "False",
+}
 
 
 # The identifiers without which a notebook says nothing of ranks; "rank" alone is LoRA's, mostly.
@@ -52,27 +57,18 @@ def questions(facts: Facts) -> dict[cst.CSTNode, str]:
 
 def _told(facts: Facts, node: cst.Call | cst.Attribute) -> str:
     name = facts.qualified(node.func if isinstance(node, cst.Call) else node)
+    last = name.rpartition(".")[2]
     if name.startswith(_DISTRIBUTED):
-        return _told_by_torch(facts, name) if isinstance(node, cst.Call) else ""
+        asked = last if isinstance(node, cst.Call) else ""
+        return str(_joins(facts)) if asked == "is_initialized" else _TOLD.get(asked, "")
     if isinstance(node, cst.Attribute):
         return "True" if _tests_rank_0(facts, node) else ""
     if isinstance(node.func, cst.Attribute) and _tests_rank_0(facts, node.func):
         return "True"
-    last, root = name.rpartition(".")[2], root_of(node.func)
+    root = root_of(node.func)
     if not isinstance(root, cst.Name) or facts.bindings(root.value):
         return ""  # of the notebook's own
-    if last in libraries.RANK_ZERO_TESTS:
-        return "True"
-    return ("1" if last == "get_world_size" else "0") if last in libraries.RANK_FUNCTIONS else ""
-
-
-def _told_by_torch(facts: Facts, name: str) -> str:
-    last = name.rpartition(".")[2]
-    if last == "is_initialized":
-        return str(_joins(facts))
-    return {"get_world_size": "1", "is_torchelastic_launched": "False"}.get(
-        last, "0" if last in libraries.RANK_FUNCTIONS else ""
-    )
+    return "True" if last in libraries.RANK_ZERO_TESTS else _TOLD.get(last, "")
 
 
 def _joins(facts: Facts) -> bool:

@@ -68,7 +68,7 @@ def refusals(facts: Facts) -> Iterator[Refusal]:
 def _other_training(facts: Facts, trainers: list[cst.Call]) -> Iterator[Refusal]:
     """Decline what trains otherwise than with one Trainer of a kind that was shown to train the same run."""
     for call in facts.live_calls:
-        if facts.method(call) == "backward" and facts.is_collective(call):
+        if facts.is_backward(call):
             yield (f"Unsloth shards a model in a Trainer, not in a training loop; {_INSTEAD}", call)
     for call in trainers:
         name = facts.qualified(call.func).rpartition(".")[2]
@@ -103,6 +103,7 @@ def _parted(facts: Facts, call: cst.Call) -> Iterator[Refusal]:
     if not isinstance(call.func, cst.Attribute):
         return
     method, owner = call.func.attr.value, call.func.value
+    is_part = isinstance(owner, cst.Attribute | cst.Subscript) and not facts.kind(owner)
     if method == "push_to_hub" and facts.kind(owner) == "trainer":
         yield (
             "with --strategy fsdp a Trainer pushes from one rank, which holds a share; push what is saved, in a run of "
@@ -111,12 +112,7 @@ def _parted(facts: Facts, call: cst.Call) -> Iterator[Refusal]:
         )
     elif method in ("save_state", "save_model", "get_state_dict") and _ends_with(owner, "accelerator"):
         yield (f"accelerator.{method}() has not been shown to work with a sharded model; {_INSTEAD}", call)
-    elif (
-        method in _WHOLE
-        and isinstance(owner, cst.Attribute | cst.Subscript)
-        and not facts.kind(owner)
-        and not _ends_with(owner, "tokenizer", "processor", "processing_class")
-    ):
+    elif method in _WHOLE and is_part and not _ends_with(owner, "tokenizer", "processor", "processing_class"):
         yield _declined(f".{method}()", owner)
 
 

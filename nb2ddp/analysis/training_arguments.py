@@ -31,9 +31,8 @@ def recipes(facts: Facts) -> Iterator[tuple[cst.Call | cst.Dict, dict[str, cst.B
         own = _given(facts, call)
         dicts = [] if set(DEFAULTS) <= set(own) else facts.star_dicts(call)
         setting = [made for made in (call, *dicts) if made is None or _given(facts, made)] or [call]
-        only = (
-            setting[0] if len(setting) == 1 else None
-        )  # else in a dict out of sight, or partly here and there
+        # Of several, one is a dict out of sight, or the batch is set partly here and there.
+        only = setting[0] if len(setting) == 1 else None
         if (recipe := only or call) not in seen:
             seen.add(recipe)
             yield recipe, _given(facts, only) if only is not None else None

@@ -6,7 +6,7 @@ The run finds the models of all other optimizers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -136,11 +136,7 @@ def _is_bound_before(facts: Facts, model: cst.BaseExpression, statement: Stateme
 
 def backward_calls(facts: Facts) -> list[cst.Call]:
     """List the calls of ``backward()`` that train, in order."""
-    return [c for c in facts.live_calls if _is_backward(facts, c) and not facts.is_after_training(c)]
-
-
-def _is_backward(facts: Facts, call: cst.Call) -> bool:
-    return facts.method(call) == "backward" and facts.is_collective(call)
+    return [c for c in facts.live_calls if facts.is_backward(c) and not facts.is_after_training(c)]
 
 
 def in_workers(facts: Facts) -> Iterator[tuple[cst.Call, str, str]]:
@@ -162,11 +158,7 @@ def trains(facts: Facts, statement: cst.CSTNode) -> bool:
     if own and facts.scope(own[0]) is facts.scope(statement):
         loop = facts.loop(own[0])
         return loop is not None and facts.contains(statement, loop)
-    return facts.runs(statement, facts.once(_backward_of))
-
-
-def _backward_of(facts: Facts) -> Callable[[cst.Call], bool]:
-    return lambda call: _is_backward(facts, call)
+    return facts.runs(statement, facts.is_backward)
 
 
 def trainings(facts: Facts, optimizer: cst.Call) -> Iterator[Statement]:
