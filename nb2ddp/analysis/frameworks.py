@@ -160,14 +160,12 @@ def _framework_of(facts: Facts, call: cst.Call) -> Framework | None:
         name = "torch.multiprocessing.start_processes"
     if method not in _ALL_METHODS and _ALL_FUNCTIONS.match(name) is None:
         return None
-    candidates = [f for f in FRAMEWORKS if _fits(name, f.functions) or method in _methods(f)]
-    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
+    owner, path = facts.owner(call), f".{cst_nodes.code_of(call.func)}"
     made = facts.origins(owner) if owner is not None else frozenset()
-    for framework in candidates:
+    for framework in FRAMEWORKS:
         if _fits(name, framework.functions):
             return framework
-        path = cst_nodes.code_of(call.func)
-        named = any(f".{path}".endswith(f".{method}") for method in framework.methods.split())
+        named = any(path.endswith(f".{method}") for method in framework.methods.split())
         if named and any(_fits(origin, framework.origins) for origin in made):
             return None if owner is not None and _only_transforms(facts, owner) else framework
     return None
@@ -181,11 +179,7 @@ def _only_transforms(facts: Facts, owner: cst.BaseExpression) -> bool:
     return "transform" in asked and not any(method.startswith(("predict", "score")) for method in asked)
 
 
-def _methods(framework: Framework) -> frozenset[str]:
-    return frozenset(method.rpartition(".")[2] for method in framework.methods.split())
-
-
-_ALL_METHODS = frozenset(method for framework in FRAMEWORKS for method in _methods(framework))
+_ALL_METHODS = frozenset(each.rpartition(".")[2] for f in FRAMEWORKS for each in f.methods.split())
 _ALL_FUNCTIONS = re.compile("|".join(translate(each) for f in FRAMEWORKS for each in f.functions.split()))
 
 
@@ -198,28 +192,23 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
     known = {training.call for training in trainings(facts)}
     for call in facts.live_calls:
         name = (facts.method(call) or facts.qualified(call.func)).rpartition(".")[2]
-        if (
-            name not in _TRAINING
-            or call in known
-            or facts.called_functions(call)
-            or facts.is_collective(call)
-            or not _may_train(facts, call, name)
-        ):
+        if name not in _TRAINING or call in known or facts.called_functions(call):
             continue
-        owner = call.func.value if isinstance(call.func, cst.Attribute) else call.func
-        made = facts.origins(owner) or facts.origins(call)
-        packages = sorted({origin.partition(".")[0] for origin in made})
+        if facts.is_collective(call) or not _may_train(facts, call, name):
+            continue
+        made = facts.origins(facts.owner(call) or call.func) or facts.origins(call)
+        packages = {origin.partition(".")[0] for origin in made}
+        package = packages.pop() if len(packages) == 1 else ""
+        if package in libraries.TRAINER_PACKAGES | {"torch", "torchvision", "timm", "diffusers"}:
+            continue
         code = re.sub(r"\(.*\)", "(...)", cst_nodes.one_line(call.func))
-        if len(packages) != 1:
-            why = f"what `{code}()` trains with is not in sight here, so nb2ddp cannot divide its training over GPUs"
-        elif packages[0] in libraries.TRAINER_PACKAGES | {"torch", "torchvision", "timm", "diffusers"}:
-            continue
-        else:
+        why = f"what `{code}()` trains with is not in sight here, so nb2ddp cannot divide its training over GPUs"
+        if package:
             why = (
-                f"this notebook calls `{code}()` of {packages[0]}, whose training nb2ddp does not convert: it converts "
+                f"this notebook calls `{code}()` of {package}, whose training nb2ddp does not convert: it converts "
                 "loops with backward() in cells, and the Trainers of Transformers, TRL, Unsloth and Lightning"
             )
-        yield Training(call, why, package="".join(packages) if len(packages) == 1 else "")
+        yield Training(call, why, package=package)
 
 
 def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
@@ -240,10 +229,7 @@ def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
 def commands(facts: Facts) -> Iterator[Training]:
     """Yield the shell lines, and the programs that ``subprocess`` starts, that seem to train."""
     for shell in shell_calls(facts):
-        is_command = shell.kind in ("system", "output") or (
-            shell.kind == "cell" and shell.name in ("bash", "sh")
-        )
-        if is_command and not shell.is_install and not facts.is_dead(shell.call):
+        if shell.is_shell and not shell.is_install and not facts.is_dead(shell.call):
             yield from _of_command(shell.call, shell.command)
     for call in facts.live_calls:
         if facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS and call.args:
@@ -266,9 +252,8 @@ def _of_command(call: cst.Call, text: str) -> Iterator[Training]:
             continue
         line = " ".join(words)
         first = line if len(line) < 60 else f"{line[:57]}..."
-        yield Training(
-            call, f"what trains here is the command `{first}`, in a process of its own: {_on_two(words)}"
-        )
+        why = f"what trains here is the command `{first}`, in a process of its own: {_on_two(words)}"
+        yield Training(call, why)
         return
 
 
@@ -278,9 +263,7 @@ def _plain_words(part: str) -> list[str]:
         words = shlex.split(part, comments=True)
     except ValueError:  # an open quote
         words = part.split()
-    while words and (
-        re.match(r"\w+=", words[0]) or words[0] in ("sudo", "nohup", "time", "env", "exec", "!")
-    ):
+    while words and re.match(r"\w+=|(?:sudo|nohup|time|env|exec|!)\Z", words[0]):
         del words[0]
     if words[:2] == ["uv", "run"]:
         del words[:2]
@@ -293,11 +276,9 @@ def _is_training(words: list[str]) -> bool:
         return False
     if _PYTHON.match(words[0]):
         script = next((word for word in words[1:] if word.endswith(".py")), "")
-        module = words[words.index("-m") + 1 :][:1] if "-m" in words else []
-        return any(
-            _TRAINS.search(word.rpartition("/")[2])
-            for word in (script, *module, *(words[3:4] if module else ()))
-        )
+        module = _module(words)
+        named = (script, *module, *(words[3:4] if module else ()))
+        return any(_TRAINS.search(word.rpartition("/")[2]) for word in named)
     launches = any(" ".join(words[:2]).startswith(start) for start, _ in COMMANDS[:5])
     if launches or program in ("bash", "sh"):
         return any(_TRAINS.search(word) for word in words[1:])
@@ -305,23 +286,26 @@ def _is_training(words: list[str]) -> bool:
     return any(_TRAINS.search(word) for word in (program, *plain))
 
 
+def _module(words: list[str]) -> list[str]:
+    """Return the module of ``python -m module``, if there is one."""
+    return words[words.index("-m") + 1 :][:1] if "-m" in words else []
+
+
 def _on_two(words: list[str]) -> str:
     """Return how a command trains on two GPUs."""
     line = " ".join([words[0].rpartition("/")[2], *words[1:]])
     if _PYTHON.match(words[0]):
-        module = words[words.index("-m") + 1 :][:1] if "-m" in words else []
-        own = [f for f in FRAMEWORKS for name in module if _fits(f"{name}.", f.origins)]
-        if own:
-            return own[0].advice
-        if module and module[0].startswith("torch.distributed"):
-            return COMMANDS[0][1]
-        rest = [word for word in words[1:] if word != "-u"]
-        shown = " ".join([_TORCHRUN, *rest])
+        for name in _module(words):
+            if own := next((f for f in FRAMEWORKS if _fits(f"{name}.", f.origins)), None):
+                return own.advice
+            if name.startswith("torch.distributed"):
+                return COMMANDS[0][1]
+        shown = " ".join([_TORCHRUN, *(word for word in words[1:] if word != "-u")])
         return (
             f"`{shown if len(shown) < 80 else shown[:77] + '...'}` starts it on two GPUs, if its code trains with a "
             "Trainer of Transformers, with Accelerate or with DDP; nb2ddp converts what stands in cells"
         )
-    for start, advice in COMMANDS:
-        if line.startswith(start):
-            return advice
-    return "nb2ddp converts what stands in cells; how this trains on several GPUs is in its own documentation"
+    unknown = (
+        "nb2ddp converts what stands in cells; how this trains on several GPUs is in its own documentation"
+    )
+    return next((advice for start, advice in COMMANDS if line.startswith(start)), unknown)

@@ -54,9 +54,12 @@ class ShellCall:
             return is_install(self.text)
         if self.kind == "line":
             return self.name in ("pip", "conda", "mamba", "uv") and is_install(f"{self.name} {self.text}")
-        if self.kind == "cell" and self.name == "bash":
-            return is_install_script(self.body)
-        return False
+        return self.kind == "cell" and self.name == "bash" and is_install_script(self.body)
+
+    @property
+    def is_shell(self) -> bool:
+        """Return whether a shell runs it, and not IPython: a line, or a ``%%bash`` cell."""
+        return self.kind in ("system", "output") or (self.kind == "cell" and self.name == "bash")
 
     @property
     def command(self) -> str:
@@ -137,9 +140,8 @@ def _given_command(facts: Facts, call: cst.Call) -> str | None:
         return cst_nodes.string_value(given)
     if facts.keyword(call, "cwd") or facts.keyword(call, "env"):
         return None  # it installs into another folder or environment
-    if not isinstance(facts.parent(call), cst.Expr) and not (
-        isinstance(facts.parent(call), cst.Assign) and isinstance(call.func, cst.Attribute)
-    ):
+    kept = cst.Expr | cst.Assign if isinstance(call.func, cst.Attribute) else cst.Expr
+    if not isinstance(facts.parent(call), kept):
         return None  # the script reads the result, so the call must stay
     if not isinstance(given, cst.List | cst.Tuple):
         return cst_nodes.string_value(given)

@@ -35,6 +35,8 @@ _RUN_CODE = frozenset(
     "run load loadpy store macro rerun recall alias script sql R cython julia px autopx".split()
 )
 
+_TIMING = frozenset({"time", "timeit", "prun"})  # where no code follows
+
 # What %run_ddp binds its result to: `nb2ddp.jupyter.history.RESULT_NAME`.
 _RESULT = "_ddp"
 _NO_RESULT = f"this reads `{_RESULT}`, the result of %run_ddp, or what is made of it; a script has none"
@@ -42,16 +44,18 @@ _NO_RESULT = f"this reads `{_RESULT}`, the result of %run_ddp, or what is made o
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for shell in shell_calls(facts):
-        if shell.is_install or shell.kind in ("system", "output"):
+        if shell.is_install or shell.is_shell:
             continue
-        if shell.kind == "bare":
-            yield from _bare(facts, shell)
-        elif shell.kind == "line":
+        asked = facts.parent(shell.call) if shell.kind == "bare" else None
+        name = asked.attr.value if isinstance(asked, cst.Attribute) else shell.name
+        if shell.kind == "line":
             yield from _line(facts, shell)
         elif shell.kind == "cell":
             yield from _cell(facts, shell)
+        elif shell.kind == "bare" and name[:2] in ("", "__"):  # str(get_ipython()), if get_ipython():
+            yield Edit.to(shell.call, "there is no IPython in a script", "None")
         else:
-            yield Decline(f"get_ipython().{shell.name} has no meaning in a script; remove it", shell.call)
+            yield Decline(f"get_ipython().{name} has no meaning in a script; remove it", shell.call)
     if "get_ipython" in facts.bound_names:
         yield from _imports(facts)
     yield from _of_results(facts)
@@ -64,17 +68,6 @@ def _imports(facts: Facts) -> Iterator[Finding]:
         if [cst_nodes.code_of(alias) for alias in names] == ["get_ipython"]:
             why, line = "there is no IPython in a script", facts.line_of(node)
             yield Edit(node, why, _to_pass) if line is None else Drop(line, why)
-
-
-def _bare(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
-    """Replace ``get_ipython()`` by None in ``str(get_ipython())`` and ``if get_ipython():``."""
-    attribute = facts.parent(shell.call)
-    if isinstance(attribute, cst.Attribute) and not attribute.attr.value.startswith("__"):
-        yield Decline(
-            f"get_ipython().{attribute.attr.value} has no meaning in a script; remove it", shell.call
-        )
-    else:
-        yield Edit.to(shell.call, "there is no IPython in a script", "None")
 
 
 def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
@@ -106,9 +99,7 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         path = command_code(folder, facts.names_at(shell.call))
         path = f"{os}.path.expanduser({path})" if folder.startswith("~") else path
         yield Edit.to(shell.call, "%cd changes the working folder", f"{os}.chdir({path})")
-    elif shell.name in libraries.DISPLAY_MAGICS or (
-        shell.name in ("time", "timeit", "prun") and not shell.text
-    ):
+    elif shell.name in libraries.DISPLAY_MAGICS | (frozenset() if shell.text else _TIMING):
         yield Drop(statement, f"%{shell.name} is for the notebook alone")
     elif shell.name in COMMANDS:
         code = f"{helper(facts, 'shell')}({shell.code(facts.names_at(shell.call))})"
@@ -134,19 +125,15 @@ def _value(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
 
 
 def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
-    if shell.name == "bash":
-        return
     if shell.name == "run_ddp":
         why = f"%%run_ddp {shell.text} trains nothing"
         yield Drop(facts.statement(shell.call), why, comment=f"{why}: what stood below it is left out")
-        return
-    if shell.name == "writefile":
+    elif shell.name == "writefile":
         append = shell.text.startswith("-a ")
         path = command_code(shell.text.removeprefix("-a ").strip().strip("\"'"), facts.names_at(shell.call))
         mode = ', "a"' if append else ""
-        body = (
-            f"{shell.body}\n" if shell.body and not shell.body.endswith("\n") else shell.body
-        )  # as IPython's
+        ends = shell.body.endswith("\n") or not shell.body
+        body = shell.body if ends else f"{shell.body}\n"  # as IPython's
         code = f"{helper(facts, 'write_file')}({path}, {literal([body])}{mode})"
         yield Edit.to(shell.call, "%%writefile writes its file once, on rank 0", code)
     else:

@@ -28,9 +28,7 @@ _TOKENS = {"huggingface": "HF_TOKEN", "hf": "HF_TOKEN", "wandb": "WANDB_API_KEY"
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for shell in shell_calls(facts):
-        if shell.is_install or not (
-            shell.kind in ("system", "output") or (shell.kind == "cell" and shell.name == "bash")
-        ):
+        if shell.is_install or not shell.is_shell:
             continue
         if found := _LOGIN.search(shell.text if shell.kind != "cell" else ""):
             variable = next(name for start, name in _TOKENS.items() if start in found[0])
