@@ -117,11 +117,8 @@ def _share_call(
 def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
     """Decline batches that are set where they cannot be split."""
     for target in facts.attribute_targets:
-        if (
-            target.attr.value in DEFAULTS
-            and facts.kind(target.value) == "arguments"
-            and not facts.is_dead(target)
-        ):
+        is_set = target.attr.value in DEFAULTS and facts.kind(target.value) == "arguments"
+        if is_set and not facts.is_dead(target):
             yield Decline(
                 f"{target.attr.value} is set after the training arguments are made; pass it when they are made",
                 target,
@@ -134,13 +131,8 @@ def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
         if not facts.is_trainer_class(call.func) or isinstance(facts.scope(call), cst.ClassDef):
             continue
         of_package = facts.qualified(call.func).partition(".")[0] in libraries.TRAINER_PACKAGES
-        unnamed = [argument for argument in call.args if argument.keyword is None]
-        if (
-            of_package
-            and facts.keyword(call, "args") is None
-            and len(unnamed) < 2
-            and not facts.star_dicts(call)
-        ):
+        by_place = sum(argument.keyword is None for argument in call.args) > 1
+        if of_package and not (by_place or facts.keyword(call, "args") or facts.star_dicts(call)):
             yield Decline(
                 "this Trainer has no training arguments, so its batch cannot be split; pass it args=", call
             )

@@ -46,9 +46,8 @@ def _models(facts: Facts, options: Options) -> Iterator[Finding]:
     if options.strategy == "ddp":
         how = "a whole copy of the model on each rank's GPU"
     for call in facts.live_calls:
-        if facts.method(call) != "from_pretrained" or facts.kind(call) != "model":
-            continue
-        if facts.is_after_training(call):
+        loads = facts.method(call) == "from_pretrained" and facts.kind(call) == "model"
+        if not loads or facts.is_after_training(call):
             continue
         given = facts.keyword(call, "device_map")
         is_unsloth = facts.qualified(call.func).partition(".")[0] in libraries.UNSLOTH_PACKAGES
@@ -108,14 +107,12 @@ def _spread_elsewhere(facts: Facts) -> Iterator[Finding]:
         spread = cst_nodes.string_value(given) in _SPREAD or name in libraries.DISPATCHING
         if spread and name.partition(".")[0] in libraries.MAPPING_PACKAGES:
             yield Edit.keyword(call, why, "device_map", _own_gpu(facts))
-    for string in facts.strings:
+    for string in (string for string in facts.strings if cst_nodes.string_value(string) == "device_map"):
         item = facts.parent(string)
         if not isinstance(item, cst.DictElement) or item.key is not string or item.value in models:
             continue
-        told = (
-            cst_nodes.string_value(string) == "device_map" and cst_nodes.string_value(item.value) in _SPREAD
-        )
-        if told and not facts.is_dead(string) and not facts.is_after_training(string):
+        spread = cst_nodes.string_value(item.value) in _SPREAD
+        if spread and not facts.is_dead(string) and not facts.is_after_training(string):
             yield Edit.to(item.value, why, _own_gpu(facts))
 
 

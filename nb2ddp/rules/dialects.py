@@ -68,9 +68,8 @@ def _by_hand(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
         statement = facts.statement(call)
         if name in (JOINS, LEAVES, _BARRIER):
             if name == _BARRIER and called_by_all(facts, call) and not facts.is_after_training(call):
-                yield Edit.to(
-                    call, "waits without a process group", f"{helper(facts, 'from_all_ranks')}(None)"
-                )
+                waits = f"{helper(facts, 'from_all_ranks')}(None)"
+                yield Edit.to(call, "waits without a process group", waits)
             elif facts.line_of(call) is not None:
                 yield Drop(statement, _OF_SCRIPT)
             else:
@@ -97,10 +96,9 @@ def _of_ranks(facts: Facts, *, keeps_ranks: bool) -> Iterator[Finding]:
         )
     asked = ranks.questions(facts)
     if keeps_ranks:
-        of_ranks = [
-            node for node, told in asked.items() if told in ("0", "1") and not facts.is_after_training(node)
-        ]
-        for node in (*of_ranks, *ranks.variables(facts)):
+        of_ranks = (node for node, told in asked.items() if told in ("0", "1"))
+        early = (node for node in of_ranks if not facts.is_after_training(node))
+        for node in (*early, *ranks.variables(facts)):
             yield Decline(
                 f"`{cst_nodes.one_line(node)}` asks for ranks, which are the Trainer's own where it generates or its "
                 "model is sharded; write what one process has here",
@@ -156,8 +154,7 @@ def _rebinds(statement: cst.SimpleStatementLine, call: cst.Call) -> bool:
     match statement.body:
         case [cst.Assign(targets=[target], value=value)] if value is call:
             return cst_nodes.code_of(target.target) == cst_nodes.code_of(call.args[0].value)
-        case _:
-            return False
+    return False
 
 
 def _first_argument(node: cst.CSTNode) -> cst.CSTNode:

@@ -44,10 +44,8 @@ _METHODS_THAT_MAKE_NONE = libraries.SHOWING_METHODS | {"load_state_dict"}
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     seen: set[Statement] = set()
     for call in facts.live_calls:
-        statement = facts.statement(call)
-        if statement in seen or facts.is_after_training(call):
-            continue
-        if (decided := _decided(facts, call)) is None:
+        statement, decided = facts.statement(call), _decided(facts, call)
+        if decided is None or statement in seen or facts.is_after_training(call):
             continue
         seen.add(statement)
         if facts.runs(statement, facts.needs_all):

@@ -58,13 +58,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             why = "rank 0 does this while the others wait: what it draws or computes, no other rank does"
             yield Edit.to(function, why, helper(facts, "rank_zero_only"))
     for call in facts.lightning_fits:
-        statement = facts.statement(call)
-        is_last = isinstance(statement, cst.SimpleStatementLine) and isinstance(
-            statement.body[-1], cst.Return
-        )
-        if not is_last:  # or finish() compares
+        if facts.around(call, cst.Return) is None:  # or finish() compares
             why = "compare the trained parameters of all ranks"
-            yield Insert(statement, "after", f"{helper(facts, 'check_replicas')}()", why)
+            yield Insert(facts.statement(call), "after", f"{helper(facts, 'check_replicas')}()", why)
 
 
 def _is_module(facts: Facts, argument: cst.Arg) -> bool:

@@ -139,8 +139,7 @@ def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
     if options.strategy == "balanced":
         return
     for call in facts.live_calls:
-        method = facts.method(call)
-        if method not in ("from_pretrained", "from_config") or facts.kind(call) != "model":
+        if facts.method(call) not in ("from_pretrained", "from_config") or facts.kind(call) != "model":
             continue
         billions = None if facts.is_after_training(call) else parameters(facts.loaded_name(call))
         if billions is None:
@@ -174,11 +173,8 @@ def _trains_whole(facts: Facts, call: cst.Call) -> bool:
 
 def parameters(name: str) -> float | None:
     """Return the billions of parameters in a model's name: 0.27 for "x-270M"; of several the largest."""
-    found = [
-        float(number.replace("_", ".")) / (1000 if unit in "Mm" else 1)
-        for number, unit in _SIZE.findall(name)
-    ]
-    return max(found, default=None)
+    sizes = ((float(number.replace("_", ".")), unit) for number, unit in _SIZE.findall(name))
+    return max((size / 1000 if unit in "Mm" else size for size, unit in sizes), default=None)
 
 
 # ---- weights alone ------------------------------------------------------------------------------
@@ -245,15 +241,12 @@ def _plain_widths(facts: Facts, call: cst.Call) -> set[int]:
     """Return the bits of a weight that is not quantized, by ``dtype``."""
     package = facts.qualified(call.func).partition(".")[0]
     for keyword in ("dtype", "torch_dtype"):
-        given, node = facts.argument(call, keyword)
-        value = facts.value(node)
-        if given and value is not None and not _is_none(value):
+        value = facts.value(facts.argument(call, keyword)[1])
+        if value is not None and not _is_none(value):
             branches = [value.body, value.orelse] if isinstance(value, cst.IfExp) else [value]
             words = [cst_nodes.string_value(part) or facts.qualified(part) for part in branches]
             # "auto" takes what the checkpoint has, 16 bits mostly
             return {_WIDTHS.get(word.rpartition(".")[2], 16) for word in words}
-        if given and value is None:
-            return {16} if package in libraries.UNSLOTH_PACKAGES else {16, 32}
     # Transformers 4 loads in 32 bits unless told otherwise, 5 as the checkpoint is; Unsloth in 16.
     return {16} if package in libraries.UNSLOTH_PACKAGES else {16, 32}
 

@@ -22,6 +22,7 @@ from nb2ddp.rewriting.findings import Edit, Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
+_COMPUTES = "a T4 has no bf16; it computes in fp16 there"
 _DTYPE_KEYWORDS = ("dtype", "torch_dtype", "bnb_4bit_compute_dtype")
 _INSTEAD = {"bfloat16": "float16", "bf16": "fp16"}
 # Arguments that fail on a GPU without bf16.
@@ -41,9 +42,7 @@ def _arguments(facts: Facts) -> Iterator[Edit]:
     for call in facts.live_calls:
         if facts.kind(call) not in ("arguments", "trainer") and not makes_arguments(facts, call):
             continue
-        for node in (call, *facts.star_dicts(call)):
-            if node is None:
-                continue
+        for node in filter(None, (call, *facts.star_dicts(call))):
             if _is_true(item_of(node, "bf16")):
                 switch = partial(_switched, has_bf16=has_bf16)
                 yield Edit(node, "a T4 has no bf16; it trains in fp16 there", switch)
@@ -55,37 +54,34 @@ def _arguments(facts: Facts) -> Iterator[Edit]:
 
 def _dtypes(facts: Facts) -> Iterator[Edit]:
     """Yield edits of ``dtype=torch.bfloat16`` and the like, where a model is loaded."""
-    why = "a T4 has no bf16; it computes in fp16 there"
-    has_bf16, torch = helper(facts, "has_bf16"), facts.our("torch")
-    for call in facts.live_calls:
-        if facts.is_after_training(call):
-            continue
+    has_bf16 = helper(facts, "has_bf16")
+    for call in (call for call in facts.live_calls if not facts.is_after_training(call)):
         keywords = [k for k in _DTYPE_KEYWORDS if facts.method(call) == "from_pretrained" or k[:3] == "bnb"]
         if facts.qualified(call.func).rpartition(".")[2] == "Accelerator":
             keywords = ["mixed_precision"]
         for dtype in filter(None, (facts.keyword(call, keyword) for keyword in keywords)):
             text = cst_nodes.string_value(dtype)
             if text in _INSTEAD:
-                code = f'"{text}" if {has_bf16} else "{_INSTEAD[text]}"'
-                yield Edit.to(dtype, why, code)
-                continue
-            value = facts.bound(dtype)
-            if value is not None and facts.qualified(value) == "torch.bfloat16":
-                code = f"{torch}.bfloat16 if {has_bf16} else {torch}.float16"
-                yield Edit.to(value, why, code)
+                yield Edit.to(dtype, _COMPUTES, f'"{text}" if {has_bf16} else "{_INSTEAD[text]}"')
+            else:
+                yield from _chosen(facts, dtype, _COMPUTES)
 
 
 def _casts(facts: Facts) -> Iterator[Edit]:
     """Yield edits of what is cast to bfloat16 for such a model: ``inputs.to("cuda", dtype=torch.bfloat16)``."""
-    torch = facts.our("torch")
     for call in facts.live_calls:
-        if facts.method(call) != "to" or facts.is_after_training(call) or facts.kind(call) == "model":
-            continue
-        for argument in call.args:
-            value = facts.bound(argument.value)
-            if value is not None and facts.qualified(value) == "torch.bfloat16":
-                code = f"{torch}.bfloat16 if {helper(facts, 'has_bf16')} else {torch}.float16"
-                yield Edit.to(value, "a T4 has no bf16; the model computes in fp16 there", code)
+        if facts.method(call) == "to" and not facts.is_after_training(call) and facts.kind(call) != "model":
+            for argument in call.args:
+                why = "a T4 has no bf16; the model computes in fp16 there"
+                yield from _chosen(facts, argument.value, why)
+
+
+def _chosen(facts: Facts, dtype: cst.BaseExpression, why: str) -> Iterator[Edit]:
+    """Yield the edit of ``torch.bfloat16``, where it is bound."""
+    value, torch = facts.bound(dtype), facts.our("torch")
+    if value is not None and facts.qualified(value) == "torch.bfloat16":
+        code = f"{torch}.bfloat16 if {helper(facts, 'has_bf16')} else {torch}.float16"
+        yield Edit.to(value, why, code)
 
 
 def _is_true(node: cst.BaseExpression | None) -> bool:

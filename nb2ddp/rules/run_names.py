@@ -30,10 +30,9 @@ from nb2ddp.rewriting.runtime_calls import helper
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for value in shared_names(facts):
-        if _is_for_some(facts, value):
-            continue
-        why, function = "every rank must have the same name", helper(facts, "from_main_process")
-        yield from deferring(facts, value, why, function, wanted=lambda part: any(facts.calls_in(part)))
+        if not _is_for_some(facts, value):
+            why, function = "every rank must have the same name", helper(facts, "from_main_process")
+            yield from deferring(facts, value, why, function, wanted=lambda part: any(facts.calls_in(part)))
 
 
 def _is_for_some(facts: Facts, value: cst.BaseExpression) -> bool:

@@ -87,9 +87,8 @@ def _environments(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:
 
 def _of_the_moment(facts: Facts, call: cst.Call, name: str) -> Iterator[Edit]:
     """Give every rank rank 0's seed, where it is a time, or what the system draws."""
-    given = [
-        a.value for a in call.args if a.keyword is not None and a.keyword.value in ("seed", "random_state")
-    ]
+    named = (facts.keyword(call, keyword) for keyword in ("seed", "random_state"))
+    given = [value for value in named if value is not None]
     if name in _SEEDING or facts.method(call) == "manual_seed":
         given += [a.value for a in call.args[:1] if a.keyword is None]
     function, why = helper(facts, "from_main_process"), "every rank must have the same seed"
@@ -140,10 +139,8 @@ def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
         statement = facts.top_statement(call)
         if statement in by_one or facts.runs(statement, keeps_rank):
             continue  # one rank alone comes here, or one rank after another: they cannot wait for one another
-        made = call.args[0].value
-        if not _is_set(facts, made):
-            continue
-        yield Edit.inside(made, "a set has another order on each rank", shared)
+        if _is_set(facts, call.args[0].value):
+            yield Edit.inside(call.args[0].value, "a set has another order on each rank", shared)
 
 
 def _is_set(facts: Facts, node: cst.BaseExpression) -> bool:

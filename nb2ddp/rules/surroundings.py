@@ -196,10 +196,8 @@ def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
     line = facts.line_of(call)
     if name == "userdata.get" and len(call.args) == 1:
         key, into = cst_nodes.code_of(call.args[0].value), facts.parent(call)
-        to_environment = isinstance(into, cst.Assign) and "environ[" in cst_nodes.code_of(
-            into.targets[0].target
-        )
-        given = f"{key}, ''" if to_environment else key  # which takes no None
+        target = cst_nodes.code_of(into.targets[0].target) if isinstance(into, cst.Assign) else ""
+        given = f"{key}, ''" if "environ[" in target else key  # the environment takes no None
         yield Edit.to(call, "secrets come from the environment", f"os.environ.get({given})")
     elif name.startswith("auth.") and line is not None:
         why = "this logs in to Google Cloud in a browser; a script reads GOOGLE_APPLICATION_CREDENTIALS"
