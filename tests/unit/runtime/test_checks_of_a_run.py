@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nb2ddp.runtime import call_results
+from nb2ddp.runtime import call_results, run_state
 from tests.support.ranks import RankServer
 from tests.unit.runtime.conftest import START
 from tests.unit.runtime.test_loops_like_notebooks import SCRIPT
@@ -317,7 +317,7 @@ def test_a_gpu_that_rounds_little_is_held_to_it(
     monkeypatch: pytest.MonkeyPatch, shown: float | None, tolerance: float
 ) -> None:
     """A hook on a gradient that begins to clip was 3e-3 of it off, which TF32 may be too."""
-    monkeypatch.setattr(call_results._run, "checks", {"checked": int(shown is not None), "gradients": shown})
+    monkeypatch.setattr(run_state._run, "checks", {"checked": int(shown is not None), "gradients": shown})
     assert call_results._narrowed(3e-3, "gradients") == pytest.approx(5e-5)
-    monkeypatch.setattr(call_results.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert call_results._narrowed(3e-3, "gradients") == pytest.approx(tolerance)
