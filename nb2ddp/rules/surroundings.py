@@ -205,10 +205,17 @@ def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
         yield Note(f"{why}, the path of a service account's key", call)
     elif name.startswith(_OF_ITS_PAGE) and line is not None:
         yield Drop(line, f"{name} is Colab's; a script has its files where it runs")
+    elif any(_COLAB in cst_nodes.code_of(test) for test in _tests(facts, call)):
+        return  # a script does not go there
     elif facts.is_after_training(call) and line is not None:
         yield Note(f"{_COLAB}.{name} is not there in a script: the run ends here, after training", call)
     else:
         yield Decline(f"{_COLAB}.{name} is not there in a script; write what it is to do in Python", call)
+
+
+def _tests(facts: Facts, call: cst.Call) -> list[cst.BaseExpression]:
+    """Return what the branches ask that lead to a call, ``"google.colab" in sys.modules`` say, also by its name."""
+    return [facts.value(node.test) or node.test for node in facts.parents(call) if isinstance(node, cst.If)]
 
 
 rule = Rule("surroundings", __doc__, find, balanced=True)

@@ -24,3 +24,15 @@ from google.colab import userdata
 os.environ["HF_TOKEN"] = userdata.get("HF_TOKEN")
 # output
 os.environ["HF_TOKEN"] = os.environ.get("HF_TOKEN", '')
+
+# case: where only Colab goes
+import sys
+IN_COLAB = "google.colab" in sys.modules
+if IN_COLAB:
+    from google.colab import files
+    up = files.upload()
+# output
+import sys
+IN_COLAB = "google.colab" in sys.modules
+if IN_COLAB:
+    up = files.upload()
