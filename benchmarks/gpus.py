@@ -108,7 +108,8 @@ def converted_by(checkout: Path, notebook: Path) -> dict[str, str]:
 
 
 def make_models(folder: Path, names: set[str]) -> None:
-    """Random Llamas: "model" of 0.8 billion parameters, "wide" of 3.4 in four wide layers, "deep" of 6.8 in eight.
+    """Random Llamas: "model" of 0.8 billion parameters, "wide" of 3.4 in four wide layers, "deep" of 6.8 in eight,
+    "widest" of 13.7 in four.
 
     Rows: of 50 to 300 tokens, rows that fill 512, and uneven ones (even.py's "sharegpt": log-normal, of 1,372
     tokens on average, to 4,096; and twice as long; and its "alpaca").
@@ -168,15 +169,15 @@ def make_models(folder: Path, names: set[str]) -> None:
         num_attention_heads=32, num_key_value_heads=32, max_position_embeddings=2048,
         bos_token_id=0, eos_token_id=1, pad_token_id=2, tie_word_embeddings=True,
     )  # fmt: skip
-    few_wide, more_wide = (
+    few_wide, more_wide, widest = (
         LlamaConfig(
-            vocab_size=len(tokenizer), hidden_size=8192, intermediate_size=28672, num_hidden_layers=layers,
-            num_attention_heads=64, num_key_value_heads=8, max_position_embeddings=8192,
+            vocab_size=len(tokenizer), hidden_size=128 * heads, intermediate_size=448 * heads, num_hidden_layers=layers,
+            num_attention_heads=heads, num_key_value_heads=8, max_position_embeddings=8192,
             bos_token_id=0, eos_token_id=1, pad_token_id=2, tie_word_embeddings=True,
         )
-        for layers in (4, 8)
+        for layers, heads in ((4, 64), (8, 64), (4, 128))
     )  # fmt: skip
-    shapes = {"model": config, "wide": few_wide, "deep": more_wide}
+    shapes = {"model": config, "wide": few_wide, "deep": more_wide, "widest": widest}
     for name, shape in [(name, shapes[name]) for name in sorted(names)]:
         torch.manual_seed(0)
         torch.set_default_dtype(torch.bfloat16)

@@ -14,6 +14,7 @@ there, at random. The variants of a loop take turns, as many times over as there
 ``old``   the script of another revision (--old) on the ranks
 ``part``  the notebook in one process with a rank's number of rows in each batch and no other rank to wait for: no
           way of dividing its batches is faster
+``apart`` as many of those at once, each on its own GPU: what the machine allows; its step is the slowest one's
 
 A run's step is the median of the seconds between the lines that it prints with the losses, without its first ten
 steps. "times one" are the ratios of one's step to the variant's, round by round: the median, the lowest and the
@@ -29,6 +30,7 @@ import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 STEPS = 32
@@ -149,11 +151,18 @@ for epoch in range(STEPS // 4):
         print(f"loss {loss.item():.6f}", flush=True)
 """,
 }  # fmt: skip
+# An H200 computes fp32 about as fast as a T4 does fp16, so that a step waits for the GPU as on a T4.
+LOOPS["fp32"] = (
+    LOOPS["loss of the model"]
+    .replace("    with torch.autocast(device, dtype=torch.bfloat16):\n    ", "")
+    .replace("BATCH", "FULL")
+)
 LOOPS["batch norm"] = LOOPS["images"].replace("GroupNorm(8, width)", "BatchNorm2d(width)")
 
 GPU = {
     "STEPS": STEPS,
     "BATCH": 256,
+    "FULL": 96,
     "BERT": "hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096",
     "ACCUMULATION": 4,
     "ROWS": 16,
@@ -165,6 +174,7 @@ GPU = {
 }
 CPU = GPU | {
     "BATCH": 8,
+    "FULL": 8,
     "IMAGES": 8,
     "BERT": "hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128",
     "ROWS": 4,
@@ -177,7 +187,7 @@ CPU = GPU | {
 
 def filled(loop: str, sizes: dict[str, object], ranks: int = 1) -> str:
     """Return a loop's code, with a rank's share of the rows in each batch."""
-    shared = {name: int(str(sizes[name])) // ranks for name in ("BATCH", "IMAGES", "ROWS")}
+    shared = {name: int(str(sizes[name])) // ranks for name in ("BATCH", "FULL", "IMAGES", "ROWS")}
     text = LOOPS[loop]
     for name, value in (sizes | shared).items():
         text = text.replace(name, str(value))
@@ -217,13 +227,23 @@ json.dump({name: text for name, text in made.files.items() if name in ("train_dd
     return dict(json.loads(made.stdout))
 
 
-def measure(here: Path, variant: str, ranks: int) -> tuple[float, list[float]]:
-    """Run a variant; return its seconds a step and its losses.
+def at_once(here: Path, ranks: int) -> tuple[float, list[float]]:
+    """Run the variant ``part`` on each GPU; return the slowest one's seconds a step, and losses."""
+    with ThreadPoolExecutor(ranks) as pool:
+        return max(pool.map(lambda gpu: measure(here, "part", 1, gpu), range(ranks)))
+
+
+def measure(here: Path, variant: str, ranks: int, gpu: int = 0) -> tuple[float, list[float]]:
+    """Run a variant; return its seconds a step and its losses. One process takes the GPU ``gpu``.
 
     Raises:
         RuntimeError: it ended with another exit code than 0; its output is in the log beside it.
     """
+    if variant == "apart":
+        return at_once(here, ranks)
     command, env = [sys.executable, "-u", f"{variant}.py"], dict(os.environ)
+    if gpu:
+        env["CUDA_VISIBLE_DEVICES"] = str(gpu)
     if variant == "host":
         env["NCCL_P2P_DISABLE"] = "1"
     script = "ddp" if variant == "host" else variant
@@ -231,7 +251,7 @@ def measure(here: Path, variant: str, ranks: int) -> tuple[float, list[float]]:
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
         command = [sys.executable, "-u", *torchrun, f"{script}/train_ddp.py"]
     times, losses = [], []
-    with open(here / f"{variant}.log", "w") as log:
+    with open(here / f"{variant}{gpu or ''}.log", "w") as log:
         process = subprocess.Popen(command, cwd=here, env=env, stdout=subprocess.PIPE, stderr=log, text=True)
         assert process.stdout is not None
         for line in process.stdout:
@@ -251,8 +271,9 @@ def run(folder: Path, loops: list[str], ranks: int, rounds: int, wanted: list[st
         here = folder / loop.replace(" ", "_")
         variants = [
             name
-            for name in ("one", "ddp", "host", "old", "part")
-            if name in wanted and ((here / f"{name}.py").exists() or (here / name).is_dir() or name == "host")
+            for name in ("one", "ddp", "host", "old", "part", "apart")
+            if name in wanted
+            and ((here / f"{name}.py").exists() or (here / name).is_dir() or name in ("host", "apart"))
         ]
         steps: dict[str, list[float]] = {name: [] for name in variants}
         curves: dict[str, list[float]] = {}
@@ -268,7 +289,7 @@ def run(folder: Path, loops: list[str], ranks: int, rounds: int, wanted: list[st
             ratios = [one / own for one, own in zip(steps["one"], steps[variant], strict=True)]
             spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
             apart = max(abs(a - b) for a, b in zip(curves["one"], curves[variant], strict=True))
-            loss = "" if variant == "part" else f"{apart:.1e}"
+            loss = "" if variant in ("part", "apart") else f"{apart:.1e}"
             print(
                 f"{loop:20}{variant:9}{statistics.median(steps[variant]):>8.4f}  {spread:22}  {loss}",
                 flush=True,
@@ -285,7 +306,7 @@ def main() -> None:
     parser.add_argument("--old", type=Path)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--variants", default="one,ddp,host,old,part")
+    parser.add_argument("--variants", default="one,ddp,host,old,part,apart")
     parser.add_argument("--cpu", action="store_true")
     arguments = parser.parse_args()
     if arguments.what == "prepare":
