@@ -23,12 +23,12 @@ def _check_same_data(dataset: Any) -> None:
     except TypeError:  # no data set at all
         return
     places = sorted({round(n * (length - 1) / 15) for n in range(16)}) if length else []
-    state = from_main_process(_random_state)
+    own_state, state = _random_state(), from_main_process(_random_state)
     rows = []
     for _ in range(2):  # a row that draws its content with a generator of its own differs from itself
         _set_random_state(state)
         rows.append([_digest(dataset[place]) for place in places])
-    _set_random_state(state)
+    _set_random_state(own_state)  # TRL lets each rank draw other completions
     own = [first if first == second else "" for first, second in zip(*rows, strict=True)]
     for rank, (other_length, other) in enumerate(from_all_ranks((length, own))):
         if other_length != length:

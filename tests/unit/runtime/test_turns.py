@@ -172,3 +172,21 @@ def test_what_travels_with_a_script_stays_small() -> None:
     assert "class _Predictions:" not in support_module(frozenset(scripts["a Trainer"]))
     assert "class _Split:" not in support_module(frozenset(scripts["a Trainer"]))
     assert "class _Turns:" not in support_module(frozenset(scripts["a loop"]))
+
+
+def test_a_trainer_that_knows_the_ranks_keeps_their_random_numbers(
+    trainers: RankServer, tmp_path: Path
+) -> None:
+    """Where each rank has a seed of its own, as GRPO's ranks do, they sample other completions."""
+    start = "import ddp_support as ddp\nrank, local_rank, world_size = ddp.init_ranks(seed=0)\n"
+    program = """
+t = Trainer(llama(), args(), train_dataset=lm_rows(64), data_collator=pad)
+torch.manual_seed(7 + rank)
+ddp.init_process_group()
+ddp.wrap_rank_trainer(t)
+note(seed=torch.initial_seed(), drawn=torch.rand(1).item())
+"""
+    ended = trainers.run(tmp_path, start + TOOLS + program, 2, limit=120)
+    assert not any(ended.codes), ended.text
+    assert [notes["seed"] for notes in ended.notes] == [7, 8]
+    assert ended.notes[0]["drawn"] != ended.notes[1]["drawn"]
