@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 
 from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.unseen_gradients import _all_rows
 
 
 class _TakeRows(torch.autograd.Function):
@@ -91,13 +92,3 @@ class _WeighGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         return _SumOverRanks.apply(grad, ctx.weight), None
-
-
-def _all_rows(own: torch.Tensor, sizes: list[int]) -> torch.Tensor:
-    most = max(sizes)
-    rows = own.detach()
-    if len(rows) < most:
-        rows = torch.cat([rows, rows.new_zeros(most - len(rows), *rows.shape[1:])])
-    of_ranks = [torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in sizes]
-    dist.all_gather(of_ranks, rows.contiguous())
-    return torch.cat([of_rank[:size] for of_rank, size in zip(of_ranks, sizes, strict=True)])

@@ -2,12 +2,13 @@
 
 import ast
 import functools
-import os
 import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
+
+from nb2ddp.runtime.script_location import _is_own
 
 
 class _Unexchanged(torch.Tensor):
@@ -33,12 +34,8 @@ def _mark(parameters: list[Any], kind: type[torch.Tensor]) -> None:
 
 def _may_defer() -> bool:
     """Return whether the notebook's own code looks at no gradient: it may do so on one rank alone, to log a norm."""
-    files = {getattr(sys.modules["__main__"], "__file__", None) or ""}
-    for name, module in list(sys.modules.items()):
-        path = getattr(module, "__file__", None) or ""
-        is_own = os.path.dirname(os.path.abspath(path)) in (os.getcwd(), *sys.path[:1]) and name != __name__
-        files |= {path} if is_own and os.path.isfile(path) else set()
-    return not any(_names_gradients(path) for path in files)
+    own = [module for name, module in list(sys.modules.items()) if _is_own(name)]
+    return not any(_names_gradients(getattr(module, "__file__", None) or "") for module in own)
 
 
 @functools.cache

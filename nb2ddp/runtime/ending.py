@@ -134,9 +134,8 @@ def _raised_before(error: BaseException) -> bool:
 def _who_left(error: BaseException, place: str) -> RuntimeError | None:
     """Return an error that names the rank that has ended, where this one is only that its connection is closed."""
     with contextlib.suppress(BaseException):
-        if isinstance(error, RuntimeError) and re.search(
-            r"[Cc]onnection (closed|reset)|Broken pipe", str(error)
-        ):
+        lost = re.search(r"[Cc]onnection (closed|reset)|Broken pipe", str(error))
+        if isinstance(error, RuntimeError) and lost:
             for rank in range(_run.world_size):
                 if rank != _run.rank and (end := _end_of(rank)):
                     found = _rank_ended(rank, end, place)

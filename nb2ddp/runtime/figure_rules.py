@@ -7,10 +7,10 @@ import operator
 import pickle
 from typing import Any
 
-from nb2ddp.runtime.figure_values import _printed
+from nb2ddp.runtime.figure_values import _UNTOLD, _appended, _printed, _sent
 from nb2ddp.runtime.kept_values import _GROWS, _MOST, _Path, _Place
 from nb2ddp.runtime.random_draws import _NOTHING, _Counts
-from nb2ddp.runtime.value_copies import _ABSENT, _UNTOLD, _agree, _appended, _sent
+from nb2ddp.runtime.value_copies import _ABSENT, _agree
 
 
 class _Change:

@@ -1,12 +1,16 @@
-"""Know which values of a Trainer's may be figures, and what a micro-batch prints."""
+"""Know which values of a Trainer's may be figures, how they are sent, and what a micro-batch prints."""
 
+import collections
+import enum
 import io
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from nb2ddp.runtime.kept_values import (
+    _GROWS,
     _MOST,
     _MOST_ON_CPU,
     _OF_ALL_MODULES,
@@ -16,6 +20,9 @@ from nb2ddp.runtime.kept_values import (
     _own_parts,
     _Place,
 )
+from nb2ddp.runtime.value_copies import _agree, _Position
+
+_UNTOLD = "nb2ddp: how it changed cannot be told"
 
 # attributes of a Trainer that hold no figures, or none that a micro-batch changes
 _NO_FIGURES = frozenset(
@@ -70,3 +77,35 @@ class _Printed(io.TextIOBase):
 
 def _printed(events: list[Any]) -> str:
     return "".join(value for kind, value in events if kind == "print")
+
+
+def _appended(before: Any, after: Any) -> Any:
+    """Return what was added to a container, for a list at its end; None where other items changed."""
+    if isinstance(before, str):
+        return after if isinstance(after, set) else list(after)
+    if not isinstance(before, _GROWS):
+        return None
+    if isinstance(after, set):
+        return after - before if isinstance(before, set) and before <= after else None
+    old, new = list(before), list(after)
+    for gone in range(len(old) + 1 if getattr(after, "maxlen", None) else 1):
+        kept = len(old) - gone
+        if kept <= len(new) and all(
+            a is b or _agree(a, b) for a, b in zip(old[gone:], new[:kept], strict=True)
+        ):
+            return new[kept:]
+    return None
+
+
+def _sent(value: Any) -> Any:
+    """Return a value as other ranks get it: tensors on the CPU, without a graph."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
+    if isinstance(value, list | collections.deque):
+        return [_sent(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _sent(item) for name, item in value.items()}
+    kind = type(value)
+    found = getattr(sys.modules.get(kind.__module__), kind.__name__, None)
+    is_local = isinstance(value, tuple | enum.Enum) and found is not kind  # it cannot be pickled
+    return _UNTOLD if isinstance(value, _Position) or is_local else value

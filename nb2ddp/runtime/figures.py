@@ -26,21 +26,19 @@ from nb2ddp.runtime.figure_rules import (
     _in_words,
     _Note,
 )
-from nb2ddp.runtime.figure_values import _is_small, _places, _Printed
+from nb2ddp.runtime.figure_values import _UNTOLD, _is_small, _places, _Printed, _sent
 from nb2ddp.runtime.kept_values import _GROWS, _is_array, _is_generator, _own_parts, _Path, _Place, _walk
 from nb2ddp.runtime.random_draws import _NOTHING, _drawn
 from nb2ddp.runtime.random_numbers import _are_same_states, _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run, _warn
 from nb2ddp.runtime.value_copies import (
     _ABSENT,
-    _UNTOLD,
     _copied,
     _holder,
     _Position,
     _put_back,
     _read,
     _remove,
-    _sent,
     _set_generator_state,
     _write,
 )

@@ -36,8 +36,6 @@ def _trained(model: Any) -> dict[tuple[str, str], Any]:
     """Return what was trained beside a model, by where it is; of what is gone, digests."""
     found: dict[tuple[str, str], Any] = {**_gone}
     _gone.clear()
-    if model is not None:
-        _reshard(model)
     for number, other in _take_uncompared(model).items():
         named = other.named_parameters()
         found |= {(number, name): p for name, p in named if p.requires_grad and not p.is_meta}
@@ -65,11 +63,3 @@ def _take_uncompared(model: Any) -> dict[str, Any]:
     if model is not None:
         _run.uncompared.clear()
     return found
-
-
-def _reshard(model: Any) -> None:
-    """Reshard FSDP modules: after an evaluation they still hold gathered parameters, which look whole."""
-    for part in model.modules():
-        reshard = getattr(part, "reshard", None)
-        if reshard is not None and hasattr(part, "unshard"):
-            reshard()

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.autograd_collectives import _all_rows, _GatherRows, _SumOverRanks
+from nb2ddp.runtime.autograd_collectives import _GatherRows, _SumOverRanks
 from nb2ddp.runtime.batch_parts import _Parts, _rows_first
 from nb2ddp.runtime.call_results import _difference
 from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.unseen_gradients import _all_rows
 
 _ROUNDING = 1e-3  # of a number that the right way gives in 16 bits
 

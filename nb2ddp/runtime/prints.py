@@ -6,30 +6,18 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
-
-
-class _Prints(io.TextIOBase):
-    """Writes to a file, and knows whether anything was written."""
-
-    def __init__(self, out: Any) -> None:
-        self.out, self.wrote = out, False
-
-    def write(self, text: str) -> int:
-        self.wrote = True
-        return int(self.out.write(text))
-
-    def flush(self) -> None:
-        self.out.flush()
 
 
 @contextlib.contextmanager
 def _seeing_prints(warn: Callable[[str], None]) -> Iterator[None]:
     """Let a call print, and say that what it printed is of some rows."""
-    out = _Prints(sys.stdout)
-    with contextlib.redirect_stdout(out):
-        yield
-    if out.wrote:
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            yield
+    finally:
+        sys.stdout.write(printed.getvalue())
+    if printed.getvalue():
         warn(
             "the model has printed in forward() what it computed from the rows of rank 0 alone; remove the print, or "
             "let it print in the first call too: whole batches are computed then"

@@ -66,13 +66,10 @@ class _RandomRows(_DropoutRows):
         self, func: Any, args: list[Any], kwargs: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any]] | None:
         """Return arguments that give the whole batch's rows; None for a size that is not this rank's."""
-        if "size" in kwargs:
-            holder: Any = kwargs
-            place: Any = "size"
-        else:
-            holder, place = args, 0
-            if func is torch.randint:
-                place = next((n for n, x in enumerate(args) if isinstance(x, tuple | list)), len(args))
+        holder: Any = kwargs if "size" in kwargs else args
+        place: Any = "size" if "size" in kwargs else 0
+        if holder is args and func is torch.randint:
+            place = next((n for n, x in enumerate(args) if isinstance(x, tuple | list)), len(args))
         size = holder[place] if place in holder or (holder is args and place < len(args)) else None
         if isinstance(size, tuple | list):
             if not size or size[0] != self._own:

@@ -292,4 +292,13 @@ def _wait_for_saves(trainer: Any) -> None:
     trainer.save_model = save_and_wait
 
 
-_run.of_loops.append(_trained)  # a sharded model is put back before it is compared
+def _reshard(model: Any) -> dict[tuple[str, str], Any]:
+    """Reshard FSDP modules: after an evaluation they still hold gathered parameters, which look whole."""
+    for part in model.modules() if model is not None else ():
+        reshard = getattr(part, "reshard", None)
+        if reshard is not None and hasattr(part, "unshard"):
+            reshard()
+    return {}
+
+
+_run.of_loops += [_reshard, _trained]  # before a model is compared

@@ -28,8 +28,9 @@ from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.output_gathering import _Joins
 from nb2ddp.runtime.random_numbers import _generators, _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _RandomRows
+from nb2ddp.runtime.repeated_writes import _Effect
 from nb2ddp.runtime.run_state import _run
-from nb2ddp.runtime.spot_checks import _checks, _comparing, _Effect
+from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.unseen_gradients import _average, _trained_by_name
 from nb2ddp.runtime.value_reads import _is_no_mean, _Reads
 

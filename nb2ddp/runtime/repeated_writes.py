@@ -11,7 +11,7 @@ from typing import Any
 from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _run, _warn, is_main_process
 from nb2ddp.runtime.script_location import _place
-from nb2ddp.runtime.spot_checks import _checks, _Effect
+from nb2ddp.runtime.spot_checks import _checks
 
 _MOST_WARNINGS = 5
 _MOST_PATHS = 1000
@@ -19,6 +19,10 @@ _MOST_PATHS = 1000
 _PATHS = {
     "open": 0, "os.link": 1, "os.remove": 0, "os.rename": 1, "os.symlink": 1, "os.truncate": 0, "shutil.rmtree": 0,
 }  # fmt: skip
+
+
+class _Effect(BaseException):
+    """What a call that is only compared would do and nobody can take back: the call ends there."""
 
 
 @functools.cache
@@ -61,9 +65,8 @@ class _Writes:
                 path = os.path.realpath(os.fsdecode(args[_PATHS[event]]))
                 if path.startswith(self.folders) and f"{os.sep}__pycache__{os.sep}" not in path:
                     verb = "removes" if event in ("os.remove", "shutil.rmtree") else "writes"
-                    is_trial = (
-                        _run.comparing and _run.micro_batch is None
-                    )  # else a Trainer's, which nothing ends
+                    # a Trainer's micro-batch nothing ends
+                    is_trial = _run.comparing and _run.micro_batch is None
                     if is_trial and threading.current_thread() is threading.main_thread():
                         raise _Effect(f'forward() {verb} "{os.path.relpath(path)}"')
                     self.places.setdefault(path, f"{_place()} {verb}")

@@ -88,11 +88,8 @@ class _SpotChecks:
         of = _run.checks
         steps = of["steps"] = max(self.steps, _run.steps)
         if not of["checked"]:
-            return (
-                f"checked: none of {steps} steps, every rank computed whole batches"
-                if self.steps or self.awaits
-                else ""
-            )
+            asked = self.steps or self.awaits
+            return f"checked: none of {steps} steps, every rank computed whole batches" if asked else ""
         gradients = "" if of["gradients"] is None else f" (gradients {of['gradients']:.0e})"
         failed = f"; {len(of['failed'])} failed" if of["failed"] else ""
         return (
@@ -111,10 +108,6 @@ class _SpotChecks:
         if text and text != _run.checks.get("said"):
             _run.checks["said"] = text
             _say(text)
-
-
-class _Effect(BaseException):
-    """What a call that is only compared would do and nobody can take back: the call ends there."""
 
 
 @contextlib.contextmanager

@@ -4,8 +4,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from nb2ddp.runtime.gradients import _buckets
+from nb2ddp.runtime.object_collectives import _largest_of_ranks
 from nb2ddp.runtime.run_state import _run
 
 
@@ -60,15 +62,10 @@ def _average_unseen(parameters: list[Any]) -> None:
 
 def _average(bucket: list[torch.Tensor]) -> None:
     """Average gradients over the ranks, in one exchange."""
-    if len(bucket) == 1 and bucket[0].is_contiguous():
-        dist.all_reduce(bucket[0])
-        bucket[0] /= _run.world_size
-        return
-    flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+    flat = _flatten_dense_tensors(bucket)
     dist.all_reduce(flat)
     flat /= _run.world_size
-    for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
-        gradient.copy_(part.view_as(gradient))
+    torch._foreach_copy_(bucket, list(_unflatten_dense_tensors(flat, bucket)))
 
 
 def _is_reduced(parameter: Any) -> bool:
@@ -104,18 +101,19 @@ def _sparse_like(parameter: Any, dimensions: int) -> torch.Tensor:
 def _mean_of_rows(own: torch.Tensor) -> torch.Tensor:
     """Return the mean over the ranks of a sparse tensor: the rows that any rank has. NCCL has no sums of these."""
     own = own.detach().coalesce()
-    counts = torch.zeros(_run.world_size, dtype=torch.int64, device=own.device)
-    counts[_run.rank] = own._nnz()
-    dist.all_reduce(counts)
-    gathered = []
-    for part in (own.indices().t(), own.values()):
-        padded = part.new_zeros(int(counts.max()), *part.shape[1:])
-        padded[: len(part)] = part
-        of_ranks = [torch.empty_like(padded) for _ in range(_run.world_size)]
-        dist.all_gather(of_ranks, padded)
-        gathered.append(torch.cat([x[:count] for x, count in zip(of_ranks, counts.tolist(), strict=True)]))
-    places, values = gathered
+    sizes = _largest_of_ranks([own._nnz() * (rank == _run.rank) for rank in range(_run.world_size)])
+    places, values = (_all_rows(part, sizes) for part in (own.indices().t(), own.values()))
     mean: torch.Tensor = torch.sparse_coo_tensor(
         places.t(), values / _run.world_size, own.shape, check_invariants=False
     )
     return mean.coalesce()
+
+
+def _all_rows(own: torch.Tensor, sizes: list[int]) -> torch.Tensor:
+    most = max(sizes)
+    rows = own.detach()
+    if len(rows) < most:
+        rows = torch.cat([rows, rows.new_zeros(most - len(rows), *rows.shape[1:])])
+    of_ranks = [torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in sizes]
+    dist.all_gather(of_ranks, rows.contiguous())
+    return torch.cat([of_rank[:size] for of_rank, size in zip(of_ranks, sizes, strict=True)])

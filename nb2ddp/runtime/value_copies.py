@@ -4,7 +4,6 @@ import array
 import collections
 import contextlib
 import contextvars
-import enum
 import functools
 import gc
 import io
@@ -13,7 +12,6 @@ import math
 import operator
 import pickle
 import random
-import sys
 import types
 from typing import Any
 
@@ -30,7 +28,6 @@ from nb2ddp.runtime.kept_values import (
 )
 
 _ABSENT = "nb2ddp: there was none"
-_UNTOLD = "nb2ddp: how it changed cannot be told"
 _NOT_COPIED = object()  # of what is known by its identity alone
 _MOST_COMPARED = 1 << 14  # entries of a dict
 _MOST_CELLS = 1 << 12  # of a table
@@ -180,44 +177,11 @@ def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     return True
 
 
-def _appended(before: Any, after: Any) -> Any:
-    """Return what was added to a container, for a list at its end; None where other items changed."""
-    if isinstance(before, str):
-        return after if isinstance(after, set) else list(after)
-    if not isinstance(before, _GROWS):
-        return None
-    if isinstance(after, set):
-        return after - before if isinstance(before, set) and before <= after else None
-    old, new = list(before), list(after)
-    for gone in range(len(old) + 1 if getattr(after, "maxlen", None) else 1):
-        kept = len(old) - gone
-        if kept <= len(new) and all(
-            a is b or _agree(a, b) for a, b in zip(old[gone:], new[:kept], strict=True)
-        ):
-            return new[kept:]
-    return None
-
-
-def _sent(value: Any) -> Any:
-    """Return a value as other ranks get it: tensors on the CPU, without a graph."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu()
-    if isinstance(value, list | collections.deque):
-        return [_sent(item) for item in value]
-    if isinstance(value, dict):
-        return {name: _sent(item) for name, item in value.items()}
-    kind = type(value)
-    found = getattr(sys.modules.get(kind.__module__), kind.__name__, None)
-    is_local = isinstance(value, tuple | enum.Enum) and found is not kind  # it cannot be pickled
-    return _UNTOLD if isinstance(value, _Position) or is_local else value
-
-
 def _agree(one: Any, other: Any, tolerance: float = 0.0) -> bool:
     """Return whether two values are equal, numbers up to a relative ``tolerance``."""
-    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
-        if not (
-            isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.shape == other.shape
-        ):
+    tensors = [isinstance(value, torch.Tensor) for value in (one, other)]
+    if any(tensors):
+        if not all(tensors) or one.shape != other.shape:
             return False
         if not tolerance or not one.is_floating_point():
             return _are_equal(one, other)
