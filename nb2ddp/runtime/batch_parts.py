@@ -9,6 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.autograd_collectives import _TakeRows
+from nb2ddp.runtime.dropout_rows import _tensor_hooks
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.script_location import _is_own
 
@@ -41,9 +42,8 @@ class _Parts:
         self.ranges = list(itertools.pairwise(bounds))
         self.sizes = [end - start for start, end in self.ranges]
         self.mean_over_rows = [size / max(self.rows, 1) for size in self.sizes]  # each rank's weight in it
-        self.has_one_row = (
-            min(self.sizes) == 1
-        )  # some rank's part, whose outputs `squeeze()` gives another form
+        # some rank's part, whose outputs `squeeze()` gives another form
+        self.has_one_row = min(self.sizes) == 1
         self._shares: dict[Any, list[float] | None] = {}  # by way to combine a number
         self._uneven = set[Any]()
         # by argument of integers, its least and largest value
@@ -53,9 +53,12 @@ class _Parts:
     def obstacle(self) -> str:
         """Return why the arguments cannot be divided; "" where they can."""
         plain = (torch.Tensor, list, str, int, float, bool, type(None), torch.dtype, torch.device)
-        modes = map(type, torch.overrides._get_current_function_mode_stack())
-        if torch._C._len_torch_dispatch_stack() or any(_is_own(mode.__module__) for mode in modes):
-            return "a mode of PyTorch's, which counts operations say, sees what is computed"
+        seeing = [*torch.overrides._get_current_function_mode_stack(), *(_tensor_hooks() or ())]
+        is_own = any(_is_own(getattr(of, "__module__", None)) for of in seeing)
+        if torch._C._len_torch_dispatch_stack() or is_own:
+            return "a mode or a hook of PyTorch's, which counts operations say, sees what is computed"
+        if torch.autograd.forward_ad._current_level >= 0:
+            return "it has derivatives in forward mode"
         if not all(isinstance(leaf, plain) for leaf in self.leaves):
             return "its arguments hold an object that is no tensor, list or plain value"
         if not self.rows:

@@ -55,11 +55,7 @@ class _DropoutRows(TorchFunctionMode):
         """Return whether a gradient checkpoint computes here, or something else that saves tensors its own way."""
         if self.gradients and not torch.is_grad_enabled():
             return True
-        top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # torch 2.8 and newer
-        try:
-            return top is None or top(True) is not None
-        except TypeError:  # older ones took no argument
-            return True
+        return bool(_tensor_hooks() != ())
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         called = functools.partial(self._dropout, func) if func in _DROPOUTS else func
@@ -103,6 +99,13 @@ class _DropoutRows(TorchFunctionMode):
     @property
     def _own(self) -> int:
         return self.end - self.start
+
+
+def _tensor_hooks() -> Any:
+    """Return what packs and unpacks the tensors that backward() needs; None where PyTorch does not tell."""
+    with contextlib.suppress(AttributeError, TypeError):  # before torch 2.8
+        return torch._C._autograd._top_saved_tensors_default_hooks(True) or ()
+    return None
 
 
 def _ones(like: torch.Tensor, rows: int) -> torch.Tensor:

@@ -45,7 +45,12 @@ WITH_WHOLE_BATCHES = (
     "two_calls_before_a_backward_for_each_the_second",
 )
 # What each call is given decides, or what a batch holds.
-BATCH_BY_BATCH = ("object_in_the_arguments", "outputs_in_ever_more_forms")
+BATCH_BY_BATCH = (
+    "forward_derivatives",
+    "hooks_of_saved_tensors",
+    "object_in_the_arguments",
+    "outputs_in_ever_more_forms",
+)
 # Each of two ranks may compute three quarters of the rows that one process computes.
 SHARED = (
     "figures_as_numbers",
