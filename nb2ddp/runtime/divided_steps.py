@@ -9,6 +9,7 @@ import torch
 
 from nb2ddp.runtime.figure_rules import _Note
 from nb2ddp.runtime.figures import _Figures
+from nb2ddp.runtime.gradients import _nodes
 from nb2ddp.runtime.micro_batch_rows import _SUM, _Part, _Rows
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _Draws
@@ -128,7 +129,7 @@ class _DividedSteps:
             if not why:
                 rules.blocks, rules.trims = blocks, trimmed if saves or drops else rules.trims
                 rules.drops |= drops
-                rules.compared.add(rules.kind(rows))
+                rules.compared.add(rules.kind(rows, parts))
                 break
         why = _DRAWS if _DRAWS in reasons else reasons[0]
         why = why if all(reasons) else ""
@@ -172,7 +173,7 @@ class _DividedSteps:
         with (
             contextlib.suppress(Exception),
             _comparing(),
-            _without_backward(self.trainer.accelerator),
+            _with_backward(self.trainer, lambda *_, **__: None),
             _without_dropout() if near else contextlib.nullcontext(),
         ):
             notes.append(self._record(turn, few))
@@ -247,9 +248,7 @@ class _DividedSteps:
         On CPUs its dropout is that of these rows in one process, on GPUs this rank's own.
         """
         trims, draws = how
-        accelerator, inputs = self.trainer.accelerator, rows.of(part, trims=trims)
-        backward, own = accelerator.backward, "backward" in vars(accelerator)
-        accelerator.backward = lambda loss, **options: backward(loss * weight, **options)
+        inputs, backward = rows.of(part, trims=trims), self.trainer.accelerator.backward
         near = torch.cuda.is_available() or rows.blocks > 1
         of = None if near else (part[0], part[-1] + 1, len(rows.lengths))
         random = _run.dropout[1](of) if draws else contextlib.nullcontext(bool)
@@ -261,16 +260,13 @@ class _DividedSteps:
             drew.append(has_drawn())
             return loss
 
-        try:
-            gathering = _run.gathering[1](self.trainer) if _run.gathering else contextlib.nullcontext()
-            with gathering, _choices() as chosen:
-                note = self._record(turn, inputs, compute, checked=checked)
-            note.is_near, note.chosen = any(drew), bytes(chosen)
-            return note
-        finally:
-            del accelerator.backward
-            if own:
-                accelerator.backward = backward
+        gathering = _run.gathering[1](self.trainer) if _run.gathering else contextlib.nullcontext()
+        weighted = _with_backward(self.trainer, lambda loss, **options: backward(loss * weight, **options))
+        first = _nodes()
+        with weighted, gathering, _choices() as chosen:
+            note = self._record(turn, inputs, compute, checked=checked)
+        note.is_near, note.chosen, note.nodes = any(drew), bytes(chosen), _nodes() - first
+        return note
 
     def _record(
         self, turn: int, inputs: Any, compute: Callable[[], torch.Tensor] | None = None, *, checked: bool = False,
@@ -327,10 +323,11 @@ def _copied_batch(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _without_backward(accelerator: Any) -> Iterator[None]:
-    """Let a Trainer's step end with its loss."""
+def _with_backward(trainer: Any, backward: Callable[..., Any]) -> Iterator[None]:
+    """Let a Trainer's step end with another backward()."""
+    accelerator = trainer.accelerator
     own = vars(accelerator).get("backward")
-    accelerator.backward = lambda *_, **__: None
+    accelerator.backward = backward
     try:
         yield
     finally:

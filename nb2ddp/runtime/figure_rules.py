@@ -52,7 +52,7 @@ class _Note:
         self.changes: dict[_Path, _Change] = {}
         self.events: list[tuple[str, Any]] = []
         self.values: dict[_Path, Any] = {}  # that it left as they were, or set to what they were
-        self.chosen = b""  # where Python decided by values of a tensor
+        self.chosen, self.nodes = b"", 0  # where Python decided by values of a tensor; of the loss's graph
         self.draws: _Counts | None = _NOTHING  # random numbers; None where they cannot be counted
         self.is_near = False  # of rows for which this rank drew its own random numbers
 

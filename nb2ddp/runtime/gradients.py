@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 _BUCKET = 2**26  # bytes of gradients that are exchanged together: Python begins each exchange
+_nodes = getattr(torch.autograd, "_get_sequence_nr", int)  # how many the graphs of this thread have had
 
 
 def _buckets(gradients: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:

@@ -50,14 +50,16 @@ class _RowParts:
 
     def is_unsure(self, rows: _Rows, parts: list[_Part]) -> bool:
         """Return whether this kind of batch was not compared, or two ways that have held give it other losses."""
-        if not self.rules or (len(self.compared) < _MOST_KINDS and self.kind(rows) not in self.compared):
+        if not self.rules or (
+            len(self.compared) < _MOST_KINDS and self.kind(rows, parts) not in self.compared
+        ):
             return bool(self.rules)
         weights = self.weights(rows, parts) if len(self.rules) > 1 else {}
         known = [weights[rule] for rule in self.rules if rule in weights]
         return any(not _agree(known[0], other, 1e-6) for other in known[1:])
 
-    def kind(self, rows: _Rows) -> Any:
-        return rows.kind, self.drops and len(rows.lengths)
+    def kind(self, rows: _Rows, parts: list[_Part]) -> Any:
+        return rows.kind(parts), self.drops and len(rows.lengths)
 
     def narrow(
         self, rows: _Rows, parts: list[_Part], losses: list[float], whole: float, tolerance: float
@@ -116,11 +118,15 @@ class _RowParts:
         return False
 
     def unlike(self, parts: list[_Note]) -> set[int]:
-        """Return the decisions in which Python went different ways, as far as no check has shown that they may."""
-        chosen = [part.chosen for part in parts]
+        """Return the decisions in which Python went different ways, as far as no check has shown that they may.
+
+        Also, below -1, how many nodes the graph of a part's loss has, where no part that was compared had as many.
+        """
+        chosen, found = [part.chosen for part in parts], {-2 - part.nodes for part in parts}
         if len({*map(len, chosen)}) > 1:
-            return {-1} - self.branches
-        return {place for place, of in enumerate(zip(*chosen, strict=True)) if len({*of}) > 1} - self.branches
+            return {-1, *found} - self.branches
+        found |= {place for place, of in enumerate(zip(*chosen, strict=True)) if len({*of}) > 1}
+        return found - self.branches
 
     def joined(self, weights: dict[str, list[float]], parts: list[_Note]) -> _Note:
         """Return what the parts of a micro-batch give together."""

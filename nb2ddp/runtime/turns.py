@@ -14,7 +14,7 @@ micro-batches from then on.
 import contextlib
 import itertools
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -44,13 +44,6 @@ from nb2ddp.runtime.switches import _Switches
 from nb2ddp.runtime.value_copies import _agree
 
 
-class _Look(NamedTuple):
-    """What was there before the first step: modules, buffers and large tensors, and where iterators were."""
-
-    held: _Held
-    positions: dict[_Path, Any]
-
-
 class _Turns(_DividedSteps):
     """What a Trainer's ranks know of the accumulation step under way."""
 
@@ -67,7 +60,8 @@ class _Turns(_DividedSteps):
         self.moves = False  # a micro-batch moves parameters, and back but for rounding
         self.said = False  # that random numbers are not those of one process
         self.model: Any = None  # whose parameters are known to be equal
-        self.look: _Look | None = None  # while the first step is computed whole
+        # while the first step is computed whole: what was there before, and where iterators were
+        self.look: tuple[_Held, dict[_Path, Any]] | None = None
         self.has_looked = False
 
     def begin(self, samples: list[Any]) -> None:
@@ -107,7 +101,7 @@ class _Turns(_DividedSteps):
         own = {id(tensor) for tensor in (*self.trained, *self.of_model, *self.buffers)}
         if not self.has_looked and not self.whole:
             held = _Held(self.trainer, self.trained, self.buffers, own, looks=True)
-            self.look, self.has_looked = _Look(held, self.figures.positions()), True
+            self.look, self.has_looked = (held, self.figures.positions()), True
             return
         step, self.steps = self.steps, self.steps + 1
         if self.whole:
