@@ -38,6 +38,9 @@ def _places(trainer: Any) -> Iterator[_Place]:
     for name, value in list(vars(trainer).items()):
         if name not in _NO_FIGURES:
             yield _Place(("trainer", name), vars(trainer), name, value)
+    for name, value in list(vars(trainer.state).items()):
+        if isinstance(value, int | float):  # TRL counts tokens there
+            yield _Place(("trainer", "_state", name), vars(trainer.state), name, value)
     yield from _of_modules(_own_parts(trainer.model))
     attributes = getattr(trainer.model, "__dict__", {})
     for name, value in list(attributes.items()):  # of a library's model: `compute_loss` may set some
