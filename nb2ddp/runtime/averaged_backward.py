@@ -78,36 +78,32 @@ class _Averaging:
         self.model = weakref.proxy(model)
         self.trained: list[int] | None = None  # ids of the trained parameters
         self.known = set[int]()  # ids of parameters that are equal on all ranks
-        self.seen: list[Any] = []  # of all parameters: ids, and whether they are trained
+        self.seen: list[Any] = []  # ids of all modules; of all parameters ids, and whether they are trained
         self.hooks = dict[int, Any]()
         self.buckets: list[_Bucket] = []
         self.sparse: list[Any] = []
         self.task, self.overlaps = -1, True
 
     def is_new(self, modules: list[Any]) -> bool:
-        """Return whether a model's parameters are others, or trained otherwise, than in the call before."""
+        """Return whether a model's modules or parameters are others, or trained otherwise, than in the call before."""
         before, of = self.seen, [p for part in modules for p in part._parameters.values() if p is not None]
-        self.seen = [(id(p), p.requires_grad) for p in of]
+        self.seen = [*map(id, modules), *[(id(p), p.requires_grad) for p in of]]
         return self.seen != before
 
     def refresh(self) -> None:
         """See which parameters are trained now. Those that are new are made equal on all ranks, in a collective."""
         parameters = dict(self.model.named_parameters())
         ids = [id(p) for p in parameters.values() if p.requires_grad]
-        put_in = not all(
-            isinstance(p, torch.nn.Parameter) for p in parameters.values()
-        )  # by functional_call()
+        # by functional_call()
+        put_in = not all(isinstance(p, torch.nn.Parameter) for p in parameters.values())
         if ids == self.trained or put_in:
             return
         _backward.flush()
         if self.trained is None:
             _must_be_on_gpu(self.model)
             for value in (*(p for p in parameters.values() if p.requires_grad), *self.model.buffers()):
-                if (
-                    value.layout is torch.strided
-                    and value.numel()
-                    and not (torch.cuda.is_available() > value.is_cuda)
-                ):
+                is_dense = value.layout is torch.strided and value.numel()
+                if is_dense and not (torch.cuda.is_available() > value.is_cuda):
                     dist.broadcast(value.data, 0)  # `data` is another tensor to autograd
         self.trained = ids
         if unknown := [name for name, p in parameters.items() if id(p) not in self.known]:

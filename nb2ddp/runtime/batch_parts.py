@@ -91,18 +91,21 @@ class _Parts:
         pairs = zip(self.leaves, self.divided, strict=True)
         return tuple(None if own else value(leaf) for leaf, own in pairs)
 
-    def some(self, rows: int, *, extreme: bool = False) -> "_Parts":
+    def some(self, rows: int, *, extreme: bool = False, unlike: bool = False) -> "_Parts":
         """Return the first rows as a batch of their own; all where there are not many more, or it would look alike.
 
-        With ``extreme`` those that hold an argument's least and largest integer come first.
+        With ``extreme`` those that hold an argument's least and largest integer come first. With ``unlike`` each rank's
+        are one row, several times: what is selected among all rows, the largest say, is then not among each rank's.
         """
-        if self.rows < 2 * rows:
+        rows = min(rows, self.rows) if unlike else rows
+        if self.rows < 2 * rows and not unlike:
             return self
         places: list[int] = []
         for number in self.extremes if extreme else ():
             leaf = _rows_first(self.leaves[number], self.dims[number])
             places += [int(x) // leaf[0].numel() for x in (leaf.argmin(), leaf.argmax())]
         places = list(dict.fromkeys([*places, *range(rows)]))[:rows]
+        places = [place * _run.world_size // rows for place in places] if unlike else places
 
         def taken(leaf: Any, dim: int | None) -> Any:
             if isinstance(leaf, list) and dim is not None:

@@ -96,6 +96,11 @@ def _difference(one: Any, other: Any) -> float:
     return float(apart.max() / a.masked_fill(~a.isfinite(), 0.0).abs().max().clamp(min=1e-6))
 
 
+def _furthest(one: Any, other: Any) -> float:
+    pairs = zip(pytree.tree_leaves(one), pytree.tree_leaves(other), strict=False)
+    return max((_difference(a, b) for a, b in pairs if isinstance(a, torch.Tensor)), default=0.0)
+
+
 _PLAIN = (torch.Tensor, str, bytes, int, float, type(None), torch.dtype, torch.device, torch.Size)
 
 

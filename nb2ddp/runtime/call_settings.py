@@ -1,5 +1,7 @@
 """Notice that a model is called with other values or settings than before: its calls are compared again then."""
 
+import dis
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +18,7 @@ from nb2ddp.runtime.kept_values import (
     _Place,
     _walk,
 )
+from nb2ddp.runtime.script_location import _is_own
 
 _NONE_YET = object()
 _PLAIN_KINDS = frozenset({*_SIMPLE, types.FunctionType, types.MethodType})
@@ -37,6 +40,9 @@ class _Settings:
         self.calls = 0
         self.parts: list[Any] = []  # the model's modules
         self.moved: set[Any] = set()  # what a call of the model changes by itself
+        # some change all the time, and may change the way that a call takes: for this rank, and for all
+        self.vary = self.looks = False
+        self.read: set[str] | None = None  # names of the script's that the model reads
 
     def changed(self, model: torch.nn.Module, parts: list[Any], kind: Any, values: Any) -> int:
         """Return 1 where a setting has changed for the first time, more where it had before; 0 for no reason.
@@ -54,6 +60,8 @@ class _Settings:
             if setting not in self.moved and not _is_same_setting(old, value):
                 count = self.changes[setting] = self.changes.get(setting, 0) + 1
                 often = 2 * count > self.calls
+                self.read = _read_names(model) if self.read is None else self.read
+                self.vary |= count > 1 and (not _is_of_script(setting) or setting[1] in self.read)
                 if count & (count - 1) or (often and not count.bit_length() % 2):
                     continue
                 if count == 1 or not _is_of_script(setting):
@@ -70,11 +78,7 @@ class _Settings:
             name for name in now if name in self.seen and not _is_same_setting(self.seen[name], now[name])
         }
         self.seen.update(now)
-
-    @property
-    def moves(self) -> bool:
-        """Whether a call changes settings of the model, long before one is looked at."""
-        return not all(map(_is_of_script, self.moved))
+        self.vary |= bool(self.moved)
 
     def _settings(self, model: torch.nn.Module) -> Iterator[tuple[Any, Any]]:
         yield ("modules",), [(type(p), getattr(type(p), "forward", None), p.training) for p in self.parts]
@@ -95,6 +99,19 @@ class _Settings:
 
 def _is_of_script(setting: Any) -> bool:
     return isinstance(setting[0], str) and setting[0] not in ("model", "class", "modules")
+
+
+def _read_names(model: torch.nn.Module) -> set[str]:
+    """Return what names of the script's a model's own classes read, and the functions of the script that they name."""
+    kinds = [kind for _, part in _own_parts(model) for kind in type(part).__mro__ if _is_own(kind.__module__)]
+    found, main = set[str](), vars(sys.modules["__main__"])
+    waiting = [value for kind in kinds for value in vars(kind).values()]
+    for function in waiting:
+        if isinstance(function, types.FunctionType):
+            names = {of.argval for of in dis.get_instructions(function) if of.opname == "LOAD_GLOBAL"} - found
+            found |= names
+            waiting += [main[name] for name in names & main.keys()]
+    return found
 
 
 def _is_tiny(place: _Place) -> bool:

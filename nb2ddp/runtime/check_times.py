@@ -10,6 +10,7 @@ class _CheckTimes:
 
     def __init__(self) -> None:
         self.seconds = self.elapsed = 0.0  # of all checks, and of the run since its first one
+        self.start = 0  # the step in which something changed that the model may compute by
 
     def take(self, seconds: float, elapsed: float) -> None:
         """Count the time of the check under way, and plan the next one."""
@@ -17,11 +18,16 @@ class _CheckTimes:
         _checks.gap = self.gap
         _checks.following = max(_checks.current, 0) + self.gap(max(_checks.current, 0))
 
+    def begin_again(self, step: int) -> None:
+        """Compare the next steps, too: one comparison may be right by chance."""
+        self.start, _checks.following = step, min(_checks.following, step + 1)
+
     def gap(self, step: int) -> int:
         """Return after how many steps the next check comes."""
         until = (self.seconds - _ALLOWANCE) / _SHARE - self.elapsed  # seconds until there may be one more
         of_time = until * (step + 1) / max(self.elapsed, 1e-3)
-        return max(1, min(_checks.rare_gap(step), round(max(1.0 + step / 8, of_time))))
+        since = step - self.start
+        return max(1, min(_checks.rare_gap(since), round(max(1.0 + since / 8, of_time))))
 
 
 _check_times = _CheckTimes()

@@ -18,24 +18,25 @@ from nb2ddp.runtime.call_results import _IN_16_BITS, _OWN_NUMBERS, _computes_in_
 from nb2ddp.runtime.call_settings import _Settings
 from nb2ddp.runtime.check_times import _check_times
 from nb2ddp.runtime.dropout_rows import _own_random_numbers
+from nb2ddp.runtime.gradients import _nodes
 from nb2ddp.runtime.module_state import (
     _changed_for_good,
     _hooks_of_notebook,
-    _is_batch_norm,
     _modules,
     _positions,
+    _start_of,
     _unsynchronised,
     _without_effects,
 )
 from nb2ddp.runtime.object_collectives import _largest_of_ranks, from_all_ranks, from_main_process
 from nb2ddp.runtime.prints import _seeing_prints
 from nb2ddp.runtime.random_rows import _RandomRows
-from nb2ddp.runtime.recomputed_calls import _Comparison, _start_of
+from nb2ddp.runtime.recomputed_calls import _Comparison, _is_compiled
 from nb2ddp.runtime.run_state import _run, _warn, is_main_process
 from nb2ddp.runtime.same_losses import _are_same_batches, _is_looked_at, _Losses
 from nb2ddp.runtime.split_classes import _as_it_was, _divide_no_parts, _splits
 from nb2ddp.runtime.spot_checks import _checks
-from nb2ddp.runtime.value_reads import _are_on_all_ranks, _Reads
+from nb2ddp.runtime.value_reads import _are_on_all_ranks, _Paths, _Reads
 
 
 class _Split:
@@ -55,14 +56,15 @@ class _Split:
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls, self.of_training, self.steps, self.began = 0, 0, 0, time.monotonic()
-        self.batch_norms = [part for part in model.modules() if _is_batch_norm(part)]  # not synchronised
+        self.batch_norms: list[Any] = []  # that are not synchronised
         self.compared, self.kinds = _Comparison(self.model, self._run), set[Any]()  # that were compared
         self.joins = self.compared.joins
+        self.paths, self.odd = _Paths(), 0  # and the latest call that was an exception
         self.rechecks: dict[Any, int] = {}  # by kind of call: outputs of another form, or by another path
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
         self.other_places = set[Any]()  # of them, those for which rows in another dimension are tried next
-        self.why = ""  # what was wrong with the first layout of rows that was tried
-        self.takes = ""  # what a call changes for good: of an iterator, it takes items
+        # what was wrong with the first layout of rows that was tried; what a call changes for good, an iterator say
+        self.why = self.takes = ""
         self.losses = _Losses()
         self.last: tuple[Any, ...] | None = None  # the latest divided call with gradients
         self.spots: dict[Any, int] = {}  # by kind of call, the step in which it was called last
@@ -162,17 +164,18 @@ class _Split:
             )
 
     def _prepare(self, args: Any, kwargs: Any) -> None:
-        """See what is trained; at first, make a lazy model's parameters, and synchronise its batch norms."""
+        """See what is trained; make a lazy model's parameters, and synchronise new batch norms."""
         model = self.model
         self.modules = _modules(model)
         begins = torch.is_grad_enabled() and self.averaging.trained is None
         if not (self.averaging.is_new(self.modules) or begins):
             return
         if any(map(torch.nn.parameter.is_lazy, model.parameters())):
+            if _hooks_of_notebook(model):
+                return  # every rank computes the whole batch
             with _without_effects(model, quiet=lambda _: True, keeps_state=False):
                 self._run(args, kwargs)
-        if begins:
-            self.batch_norms = _unsynchronised(model)
+        self.batch_norms = _unsynchronised(model)
         if begins or self.averaging.trained is not None:
             self.averaging.refresh()
 
@@ -184,9 +187,7 @@ class _Split:
         elif self.takes:
             why = f"each call changes `{self.takes}`, and what was read or written there cannot be taken back"
         elif any(norm.training for norm in self.batch_norms):
-            why = (
-                "a batch norm takes its statistics from whole batches (on GPUs PyTorch's own is synchronised)"
-            )
+            why = _BATCH_NORM
         if why:
             self._divide_no_more(kind, why)
         return bool(why)
@@ -194,9 +195,10 @@ class _Split:
     def _divided(self, parts: _Parts, kind: Any) -> tuple[Any, Any] | None:
         """Return the outputs of all rows, and those of this rank's; None where the whole batch is to be computed."""
         self.compared.expected = None  # of an earlier batch, which was computed whole after its check
-        # a rank may see it alone: of the seconds that it took, say
         settings = self.settings[self.mode]
-        changed = _largest_of_ranks(settings.changed(self.model, self.modules, kind, parts.values))
+        found = settings.changed(self.model, self.modules, kind, parts.values)
+        # a rank may see it alone: of the seconds that it took, say
+        changed, settings.looks = _largest_of_ranks([found, settings.vary])
         is_first = kind not in self.kinds
         if is_first and len(self.whole) >= max(self.most_rechecks, len(self.kinds)):  # and one more each time
             self.whole[kind] = next(iter(self.whole.values()))
@@ -206,7 +208,9 @@ class _Split:
         # of an evaluation's calls, which are many in one step, the first
         spot = _checks.is_checked(step) and (self.mode[1] or self.spots.get(kind) != step)
         self.spots[kind] = step
-        is_new = is_first or uncertain > 0 or (changed == 1 and not spot and not settings.moves)
+        if changed:
+            _check_times.begin_again(step)
+        is_new = is_first or uncertain > 0 or (changed == 1 and not spot and not settings.looks)
         is_due = is_first or uncertain > 0 or spot or (changed > 0 and _checks.is_on)
         few = not is_first and uncertain < 2 and not (spot and _checks.is_whole)
         if is_due and not self._check(parts, kind, is_new=is_new, few=few, asks=uncertain > 0):
@@ -233,8 +237,8 @@ class _Split:
         """
         own, size = parts.of(*parts.ranges[_run.rank], differentiable=True), parts.sizes[_run.rank]
         rows = (*parts.ranges[_run.rank], parts.rows) if kind in self.compared.draws else None
-        compared, sees = self.compared, kind in self.compared.reads
-        chooses = sees and self.joins.ways(kind) and compared.reads[kind] < 3
+        compared, sees = self.compared, self._sees(kind)
+        chooses = compared.reads.get(kind, 3) < 3 and self.joins.ways(kind)
         reads, form = _Reads(size) if chooses else None, None
         put_back = _start_of(self.model, compared.moves_library, compared.moves_parameters) if sees else None
         # in one process the other rows may save it: the largest of a selection, which is empty here
@@ -244,20 +248,24 @@ class _Split:
             _seeing_prints(self._warn),
             reads or contextlib.nullcontext(),
         ):
+            self.paths.latest = set()
             output = self._run(*own)
             form = self.joins.form(output, kind, size) if sees else None
         if put_back is not None:
-            of_one_form, alike = _are_on_all_ranks(form, str(reads.chosen) if reads else "")
-            if not of_one_form or not alike:
+            way = None if self.paths.asks(kind, self.calls) else ""
+            of_one_form, alike, on_path = _are_on_all_ranks(form, str(reads.chosen if reads else 0), way)
+            if not (of_one_form and alike and on_path):
                 put_back()
-                if not of_one_form or self.rechecks.get(kind, 0) >= self.most_rechecks:
+                if not of_one_form or (not alike and self.rechecks.get(kind, 0) >= self.most_rechecks):
                     self._warn(f"a batch is computed by every rank: {_OTHER_BRANCH}")
                     return None
                 if not self._check(parts, kind, is_new=True):
                     return None
-                compared.reads[kind] += 1
+                if not alike:
+                    compared.reads[kind] += 1
                 with _own_random_numbers(rows, _RandomRows) as drew:
                     output = self._run(*own)
+                self.paths.known[kind] |= self.paths.latest
         if not self.joins.know(output, kind):  # a head that the model uses from now on
             self.rechecks[kind] = self.rechecks.get(kind, 0) + 1
             if put_back is not None:
@@ -272,6 +280,9 @@ class _Split:
             self._warn(_OWN_NUMBERS)
         return output
 
+    def _sees(self, kind: Any) -> bool:  # whether it is looked at which way each call takes
+        return kind in self.compared.reads or self.settings[self.mode].looks
+
     def _compute_whole(self, args: Any, kwargs: Any) -> Any:
         """Compute a whole batch on every rank."""
         output = self._run(args, kwargs)
@@ -283,68 +294,65 @@ class _Split:
 
     def _run(self, args: Any, kwargs: Any, *, notes: bool = True) -> Any:
         model = next(of for of in _splits if _splits[of] is self)
-        with _as_it_was(model):
+        settings, first, self.paths.way = self.settings[self.mode], _nodes(), 0
+        looks = settings.looks and not _is_compiled(self.modules)
+        with _as_it_was(model), self.paths if looks else contextlib.nullcontext():
             output = (self.function or model)(*args, **kwargs)
+        self.paths.latest.add((self.paths.way, _nodes() - first))
         if notes:
-            self.settings[self.mode].note(model)
+            with torch._C.DisableTorchFunction():  # it reads values, too
+                settings.note(model)
         return output
-
-    def notice_step(self) -> None:
-        """Say that an optimizer has taken steps while nobody called the model; other processes divide no calls."""
-        self.steps += _run.meets
-        if self.steps == 4 and not self.calls and any(p.grad is not None for p in self.model.parameters()):
-            self._warn(
-                f"{self.model.__class__.__name__} trains without being called: parts of it are, and every rank "
-                "computes whole batches, which saves no time. Call the model, or a method of it that takes the batch"
-            )
 
     def _check(
         self, parts: _Parts, kind: Any, *, is_new: bool, few: bool = False, asks: bool = False
     ) -> bool:
         """Compare a call, or a ``few`` of its rows, with the same computed whole; return whether to divide it.
 
-        If they differ, every rank computes whole batches for this kind of call from now on. What is new was not divided
-        before; ``asks`` alone how outputs join, not for gradients. Where Python sees values and ranks went different
-        ways, up to 16 batches are exceptions.
+        If they differ, every rank computes whole batches of this kind from now on, but for up to 16 exceptions, where
+        calls or ranks went other ways. What is new was not divided before; ``asks`` alone how outputs join.
         """
         start, is_first = time.process_time(), kind not in self.kinds
         self.kinds.add(kind)
         self._see_same_batches(parts, kind)
         if kind in self.whole:
             return False
-        compared = parts.some(_FEW_ROWS * _run.world_size, extreme=asks) if few else parts
+        self.paths.latest = set()
         known, draws = self.joins.of(kind) if kind in self.joins.uneven else None, self.compared.draws.copy()
         with torch.inference_mode(mode=False), torch.set_grad_enabled(kind[2][1]):
-            problem, difference, in_gradients = self.compared.compare(compared, kind, gradients=not asks)
-        if compared is not parts:
-            self.compared.expected = None
+            found = self.compared.compare(parts, kind, few=few, asks=asks)
         times = time.process_time() - start, time.monotonic() - self.began
         joins, drawn = self.joins.of(kind) if kind in self.joins.uneven else None, kind in self.compared.draws
-        pace = self.compared.pace.get(kind, 0.0)
-        of_rank_0 = from_main_process(lambda: (problem, joins, drawn, difference, in_gradients, times, pace))
-        problem, joins, drawn, difference, in_gradients, times, self.compared.pace[kind] = of_rank_0
+        own = found, joins, drawn, times, self.compared.pace.get(kind, 0.0), self.paths.are_new(kind)
+        found, joins, drawn, times, self.compared.pace[kind], is_new_way = from_main_process(lambda: own)
+        problem, difference, in_gradients = found
         _check_times.take(*times)
         exceptions = self.rechecks.get(kind, 0)
         ways, left = ({way for leaf in (of or [{}])[0].values() for way in leaf} for of in (known, joins))
         if problem is None and self.compared.parted and exceptions and ways - left:
             problem = _OTHER_BRANCH  # right by chance, perhaps
-        if problem is not None and self.compared.parted and not is_first and exceptions < self.most_rechecks:
+        is_new_way &= self._sees(kind)
+        # a way that the next call takes, too, is no exception
+        is_exception = self.compared.parted or (is_new_way and self.odd != self.calls - 1)
+        if problem is not None and is_exception and not is_first and exceptions < self.most_rechecks:
             self.rechecks[kind] = exceptions + 1
             if known is not None:
                 self.joins.take(kind, known)
-            self.compared.draws = draws
-            self._warn(f"a batch is computed by every rank: {problem}")
+            self.compared.draws, self.odd = draws, self.calls
+            if self.compared.parted:
+                self._warn(f"a batch is computed by every rank: {problem}")
             return False
         if joins is not None:
             self.joins.take(kind, joins)
         self.compared.draws = self.compared.draws | {kind} if drawn else self.compared.draws - {kind}
         if problem is None:
+            self.paths.known[kind] |= self.paths.latest
             _checks.record(difference, in_gradients)
             return True
         if is_first and self.compared.places and parts.layout + 1 < len(parts.layouts):
             self.whole[kind] = problem
             self.other_places.add(kind)
-        elif is_new:
+        elif is_new or is_new_way:
             self._divide_no_more(kind, self.why or problem, one_row=parts.has_one_row)
         else:
             self.whole[kind] = problem
@@ -355,7 +363,7 @@ class _Split:
     def check_last(self) -> None:
         """Compare the latest divided call once more, with the model as it is at the end of its training."""
         last, self.last = self.last, None
-        model = next((of for of in _splits if _splits[of] is self), None)  # None: it is gone
+        model = next((of for of in _splits if _splits[of] is self and not _hooks_of_notebook(of)), None)
         if model is None or last is None or last[1] in self.whole or not _checks.is_on:
             return
         parts, kind = last
@@ -387,6 +395,6 @@ class _Split:
 
 
 _said_of_models = set[str]()
-_FEW_ROWS = 4  # of each rank, where not all rows of a batch are compared
+_BATCH_NORM = "a batch norm takes its statistics from whole batches (on GPUs PyTorch's own is synchronised)"
 _FROM_HERE_ON = "From here on every rank computes whole batches, which saves no time"
 _OTHER_BRANCH = "data-dependent control flow: one rank's rows took another branch than the rest"

@@ -10,6 +10,7 @@ from nb2ddp.runtime.autograd_patches import _average_asked_gradients, _show_whol
 from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.random_numbers import _installed
 from nb2ddp.runtime.repeated_writes import _warn_of_repeated_writes
+from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.split_classes import _splits
 from nb2ddp.runtime.unseen_gradients import _reduce_unseen
 from nb2ddp.runtime.whole_files import _save_whole_files, _whole
@@ -25,7 +26,18 @@ def _patch_for_loops() -> None:
     _warn_of_repeated_writes()
     register_optimizer_step_pre_hook(lambda *_: _backward.flush())
     register_optimizer_step_pre_hook(_reduce_unseen)
-    register_optimizer_step_post_hook(lambda *_: [split.notice_step() for split in list(_splits.values())])
+    register_optimizer_step_post_hook(lambda *_: _notice_step())
+
+
+def _notice_step() -> None:
+    """Say that an optimizer has taken steps while nobody called a model; other processes divide no calls."""
+    for split in list(_splits.values()):
+        split.steps += _run.meets
+        if split.steps == 4 and not split.calls and any(p.grad is not None for p in split.model.parameters()):
+            split._warn(
+                f"{split.model.__class__.__name__} trains without being called: parts of it are, and every rank "
+                "computes whole batches, which saves no time. Call the model, or a method of it that takes the batch"
+            )
 
 
 def _save_whole_arrays() -> None:

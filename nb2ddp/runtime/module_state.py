@@ -184,9 +184,9 @@ def _without_effects(
 ) -> Iterator[_ModuleState]:
     """Compute without prints, random numbers and running statistics; ``quiet`` modules do not train.
 
-    Without gradients too, but with a ``graph`` where the call itself is to have one. Forward hooks of the notebook do
-    not see these calls, which are none of the notebook's. Gives what the modules hold, with their ``parameters``
-    if asked; it is put back at the end, but where a call is to leave its state.
+    Without gradients too, but with a ``graph`` where the call itself is to have one. No model that the notebook has
+    hooked a function to is called so. Gives what the modules hold, with their ``parameters`` if asked; it is put back
+    at the end, but where a call is to leave its state.
     """
     modes = {part: part.training for part in model.modules()}
     state = _random_state()
@@ -200,7 +200,6 @@ def _without_effects(
             torch.set_grad_enabled(graph),
             contextlib.redirect_stdout(held.printed),
             _logging_to(held.printed),
-            _without_hooks_of_notebook(model),
         ):
             yield held
     finally:
@@ -212,26 +211,6 @@ def _without_effects(
             for part, training in modes.items():
                 part.training = training
             _set_random_state(state)
-
-
-@contextlib.contextmanager
-def _without_hooks_of_notebook(model: torch.nn.Module) -> Iterator[None]:
-    """Take the notebook's forward hooks off: they may count the calls, or keep what they see."""
-    taken = []
-    for part in model.modules():
-        for hooks in (part._forward_hooks, part._forward_pre_hooks):
-            own = {number for number, hook in hooks.items() if _is_of_notebook(hook)}
-            if own:
-                taken.append((hooks, dict(hooks), own))
-                for number in own:
-                    del hooks[number]
-    try:
-        yield
-    finally:
-        for hooks, before, own in taken:
-            still = {number: hook for number, hook in before.items() if number in own or number in hooks}
-            hooks.clear()
-            hooks.update(still)  # in their order
 
 
 def _hooks_of_notebook(model: torch.nn.Module) -> str | None:
@@ -297,3 +276,17 @@ def _let_batch_norms_see_ranks() -> None:
 def _is_of_library(part: torch.nn.Module) -> bool:
     """Return whether a module's class is not the notebook's, whose training mode may do anything."""
     return not _is_own(type(part).__module__)
+
+
+def _start_of(model: torch.nn.Module, of_library: bool, parameters: bool) -> Callable[[], None]:
+    """Return what puts back the state of a model and of the generators, for a call to be computed once more.
+
+    In every call: ``of_library`` modules only where needed, for in a deep model they are hundreds, and ``parameters``.
+    """
+    random, state = _random_state(), _ModuleState(model, of_library=of_library, parameters=parameters)
+
+    def put_back() -> None:
+        state.put_back()
+        _set_random_state(random)
+
+    return put_back

@@ -6,7 +6,7 @@ import functools
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -17,13 +17,14 @@ from nb2ddp.runtime.call_results import (
     _are_close,
     _computes_in_16_bits,
     _difference,
+    _furthest,
     _narrowed,
     _tolerance_of,
     _unjoinable,
 )
 from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.gradients import _buckets
-from nb2ddp.runtime.module_state import _is_batch_norm, _is_of_library, _ModuleState, _without_effects
+from nb2ddp.runtime.module_state import _is_batch_norm, _is_of_library, _without_effects
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.output_gathering import _Joins
 from nb2ddp.runtime.random_numbers import _generators, _random_state, _set_random_state
@@ -219,18 +220,40 @@ class _Comparison:
         self.reads: dict[Any, int] = {}
         # the outputs of the call that was compared last, and what rounding may make of them
         self.expected: Any = None
-        self.parted = False  # the ranks gave other forms in the call that was compared last
+        # in the call that was compared last: the ranks gave other forms; Python saw the same values of each rank's rows
+        self.parted, self.of_one_way = False, True
         # a call that was compared has changed what a library's module holds, or parameters
         self.moves_library = self.moves_parameters = False
         self.places = False  # what differs may be where the rows lie: another layout of them is to be tried
         self.writes = False  # a call that is compared writes into the tensors or the dicts that it is given
         self.compiled: bool | None = False  # a function that the model calls cannot be compiled within a mode
 
-    def compare(self, parts: _Parts, kind: Any, *, gradients: bool) -> tuple[str | None, float, float | None]:
-        """Return what differs between a whole batch and its parts, if anything does, by how much, and in gradients."""
+    def compare(
+        self, parts: _Parts, kind: Any, *, few: bool, asks: bool
+    ) -> tuple[str | None, float, float | None]:
+        """Return what differs between a whole batch and its parts, if anything does, by how much, and in gradients.
+
+        Of a ``few`` rows, perhaps; where one only ``asks`` how outputs join, not in gradients. What gives a number is
+        compared also where each rank's rows are one: it may be right by chance.
+        """
+        some = functools.partial(parts.some, _FEW_ROWS * _run.world_size)
+        compare = functools.partial(self._compare, kind=kind, gradients=not asks)
+        found = compare(parts) if not few else compare(some(extreme=True)) if asks else None
+        expected = None if few else self.expected
+        if not asks and from_main_process(lambda: bool(self.joins.ways(kind)) and not (found and found[0])):
+            of_unlike = compare(some(unlike=True))
+            if not of_unlike[0] or self.of_one_way:
+                found = of_unlike if few or of_unlike[0] else found
+        found = found or compare(some())
+        self.expected = expected
+        return found
+
+    def _compare(
+        self, parts: _Parts, kind: Any, *, gradients: bool
+    ) -> tuple[str | None, float, float | None]:
         problem: str | None = None
         difference = math.inf
-        grad, compiled = torch.is_grad_enabled(), bool(self.compiled) or _is_compiled(self.model)
+        grad, compiled = torch.is_grad_enabled(), bool(self.compiled) or _is_compiled(self.model.modules())
         # a library's modules may draw random numbers where they train, in ways that cannot be told
         for quiet in (_none, _is_of_library) if self.model.training and grad else (_none,):
             with _Trials(self.model, quiet=quiet, compiled=compiled) as trials:
@@ -251,7 +274,7 @@ class _Comparison:
                 break
             if self.compiled is None:  # one more try, without modes
                 self.compiled = True
-                return self.compare(parts, kind, gradients=gradients)
+                return self._compare(parts, kind, gradients=gradients)
         return problem, difference, None
 
     def is_near(self, expected: tuple[Any, Callable[[torch.Tensor], float]], output: Any) -> bool:
@@ -288,7 +311,9 @@ class _Comparison:
             leaf for leaf, own in zip(parts.leaves, parts.divided, strict=True) if own and type(leaf) is list
         ]
         reads = part.reads.found or bool(lists)  # whose values Python sees
-        of_ranks = from_all_ranks((raised, kept, trials.printed, reads, form, part.reads.decisive))
+        same = part.reads.chosen == whole.reads.chosen
+        of_ranks = from_all_ranks((raised, kept, trials.printed, reads, form, part.reads.decisive, same))
+        self.of_one_way = all(same for *_, same in of_ranks)
         if any(of_rank[3] for of_rank in of_ranks):
             self.reads.setdefault(kind, 0)
         forms = any(of_rank[0] or of_rank[4] != of_ranks[0][4] for of_rank in of_ranks)
@@ -355,6 +380,7 @@ class _Comparison:
         return compute
 
 
+_FEW_ROWS = 4  # of each rank, where not all rows of a batch are compared
 _IT_PRINTS = "the model prints during forward(), and its prints are of whole batches"
 _KEEPS = "what it computes from the rows of a batch; without that, or in evaluation, the ranks would share the work"
 _SETS_STATE = "forward() sets the state of random generators, by a seed or fork_rng() say"
@@ -369,24 +395,5 @@ def _none(_: torch.nn.Module) -> bool:
     return False
 
 
-def _is_compiled(model: torch.nn.Module) -> bool:
-    return any(hasattr(part, "_orig_mod") or part._compiled_call_impl for part in model.modules())
-
-
-def _furthest(one: Any, other: Any) -> float:
-    pairs = zip(pytree.tree_leaves(one), pytree.tree_leaves(other), strict=False)
-    return max((_difference(a, b) for a, b in pairs if isinstance(a, torch.Tensor)), default=0.0)
-
-
-def _start_of(model: torch.nn.Module, of_library: bool, parameters: bool) -> Callable[[], None]:
-    """Return what puts back the state of a model and of the generators, for a call to be computed once more.
-
-    In every call: ``of_library`` modules only where needed, for in a deep model they are hundreds, and ``parameters``.
-    """
-    random, state = _random_state(), _ModuleState(model, of_library=of_library, parameters=parameters)
-
-    def put_back() -> None:
-        state.put_back()
-        _set_random_state(random)
-
-    return put_back
+def _is_compiled(parts: Iterable[Any]) -> bool:
+    return any(hasattr(part, "_orig_mod") or part._compiled_call_impl for part in parts)

@@ -1,5 +1,6 @@
 """Notice where Python reads the values of a batch during a call: what it computes may depend on its rows."""
 
+import collections
 import hashlib
 import math
 from typing import Any
@@ -17,6 +18,8 @@ _READS = frozenset(
     "_pad_packed_sequence".split()
 )
 _SIZED_BY_NUMBERS = frozenset({"arange", "empty", "full", "ones", "zeros"})
+_MOST_WAYS = 16  # of a kind of call
+_NUMBERS = frozenset({bool, int, float})
 _CHOICES = frozenset({"__getitem__", "argwhere", "masked_select", "nonzero", "where"})
 _COMPARISONS = frozenset(
     f"{prefix}{name}{prefix}" for name in ("eq", "ge", "gt", "le", "lt", "ne") for prefix in ("__", "")
@@ -62,6 +65,34 @@ class _Reads(TorchFunctionMode):
             elif isinstance(result, int | float):
                 self.chosen.append(result / self.rows)
         return result
+
+
+class _Paths(TorchFunctionMode):
+    """The ways of calls through a model: one that no compared call took may use the batch in another way.
+
+    A way is how many nodes its graph has; within this also which functions are called, and which of their plain
+    arguments are 0.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        # by kind of call, the ways of those that were compared; those of the latest calls; and the one under way
+        self.known, self.latest, self.way = collections.defaultdict[Any, set[Any]](set), set[Any](), 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        self.way = hash((self.way, getattr(func, "__name__", "")))
+        for value in (*args, *kwargs.values()):
+            if type(value) in _NUMBERS and not value:  # a factor that switches a term on, say
+                self.way += 1
+        return func(*args, **kwargs)
+
+    def are_new(self, kind: Any) -> bool:
+        return not self.latest <= self.known[kind]
+
+    def asks(self, kind: Any, call: int) -> bool:
+        """Return whether the latest call is to be compared: where there are many ways, seldom."""
+        return self.are_new(kind) and (len(self.known[kind]) < _MOST_WAYS or not call & (call - 1))
 
 
 def _reads_values(name: str, args: Any, kwargs: Any) -> bool:
