@@ -157,7 +157,7 @@ class _DividedSteps:
         return bool(self.rows.rules) and _checks.is_on and (is_new or not step & (step + 1))
 
     def _needs_check(self, turn: int) -> bool:
-        """Compare the loss of a few rows with those of their parts, by forward() alone. A collective.
+        """Compare the loss of a few rows, of one for each part, with those of the parts, by forward(). A collective.
 
         Where they differ, no micro-batch is divided any more. Return whether that raises: the step is to be checked.
         """
@@ -165,7 +165,9 @@ class _DividedSteps:
             return False
         self.watched += 1
         rules, batch, notes = self.rows, self.batches[turn], list[_Note]()
-        few = batch.of(tuple(range(len(batch.lengths)))[: 2 * _run.world_size], trims=False)
+        few = batch.of(
+            tuple(place // 2 % len(batch.lengths) for place in range(2 * _run.world_size)), trims=False
+        )
         rows = _Rows(few, rules.blocks)
         parts = _in_parts(rows, by_length=not self._meets)
         near = rules.drops and torch.cuda.is_available()

@@ -121,13 +121,12 @@ class _Turns(_DividedSteps):
         for turn in left if self._meets else self._divisible():
             if self.rows.is_unsure(self.batches[turn], _in_parts(self.batches[turn])):
                 is_due, self.doubtful = True, turn
-        is_other = self.switches.changed(base, self.figures.rules)
-        if self.rows.rules and divides:  # a rank may see it alone: of the seconds that it took, say
-            is_due |= bool(_largest_of_ranks(int(is_other)))
+        seen = int(self.switches.changed(base, self.figures.rules))  # by one rank alone: of its seconds, say
+        is_other = bool(self.rows.rules and divides and _largest_of_ranks(seen))
         for parameter, _ in kept:
             parameter.grad = None
         self.states = self.draws.states(self.samples, start)
-        is_due = is_due or (self._is_watched(step) and self._needs_check(self._tried()))
+        is_due |= is_other | ((self._is_watched(step) or is_other) and self._needs_check(self._tried()))
         for again in itertools.count():
             self.states = self.draws.states(self.samples, start)
             with _comparing() if again else contextlib.nullcontext():
