@@ -52,11 +52,10 @@ class _Split:
         self.plain, self.methods = set[str](), set[str]()  # that train nothing by themselves, and that do
         self.settings: dict[Any, _Settings] = collections.defaultdict(_Settings)  # by mode
         self.mode = True, True  # of this call: whether the model trains, and whether there are gradients
-        self.modules: list[Any] = []  # of the model, as of this call
+        self.modules, self.batch_norms = list[Any](), list[Any]()  # of this call; norms not synchronised
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls, self.of_training, self.steps, self.began = 0, 0, 0, time.monotonic()
-        self.batch_norms: list[Any] = []  # that are not synchronised
         self.compared, self.kinds = _Comparison(self.model, self._run), set[Any]()  # that were compared
         self.joins = self.compared.joins
         self.paths, self.odd = _Paths(), 0  # and the latest call that was an exception
@@ -205,7 +204,7 @@ class _Split:
             return None
         uncertain = 0 if is_first else self.joins.are_uncertain(parts, kind)
         step = _run.steps or max(self.of_training - 1, 0)  # a loop may train without an optimizer
-        # of an evaluation's calls, which are many in one step, the first
+        # of an evaluation's calls, many in one step, the first
         spot = _checks.is_checked(step) and (self.mode[1] or self.spots.get(kind) != step)
         self.spots[kind] = step
         if changed:
@@ -332,7 +331,7 @@ class _Split:
         if problem is None and self.compared.parted and exceptions and ways - left:
             problem = _OTHER_BRANCH  # right by chance, perhaps
         is_new_way &= self._sees(kind)
-        # a way that the next call takes, too, is no exception
+        # no exception is a way that the next call takes, too
         is_exception = self.compared.parted or (is_new_way and self.odd != self.calls - 1)
         if problem is not None and is_exception and not is_first and exceptions < self.most_rechecks:
             self.rechecks[kind] = exceptions + 1
