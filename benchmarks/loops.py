@@ -1,4 +1,4 @@
-"""Step time of hand-written training loops on one GPU, and of their scripts on two.
+"""Step time of hand-written training loops and of Lightning on one GPU, and of their scripts on two.
 
     python benchmarks/loops.py prepare FOLDER [--old CHECKOUT]   write the notebooks and convert them (no GPU)
     python benchmarks/loops.py run FOLDER [LOOP...] [--rounds 3] run them, print a row for each (needs GPUs)
@@ -149,6 +149,32 @@ for epoch in range(STEPS // 4):
         loss.backward()
         optimizer.step()
         print(f"loss {loss.item():.6f}", flush=True)
+""",
+    "lightning": DATA + TEXTS + """\
+import lightning as L
+
+class Classifier(L.LightningModule):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def training_step(self, batch, index):
+        ids, mask, labels = batch
+        loss = self.model(input_ids=ids, attention_mask=mask, labels=labels).loss
+        self.log("train_loss", loss)
+        return loss
+
+    def on_train_batch_end(self, outputs, batch, index):
+        print(f"loss {outputs['loss'].item():.6f}", flush=True)
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=2e-5)
+
+trainer = L.Trainer(
+    max_epochs=1, precision="bf16-mixed", gradient_clip_val=1.0, logger=False, enable_checkpointing=False,
+    enable_progress_bar=False,
+)
+trainer.fit(Classifier(model), loader)
 """,
 }  # fmt: skip
 # An H200 computes fp32 about as fast as a T4 does fp16, so that a step waits for the GPU as on a T4.
