@@ -85,17 +85,15 @@ class _Trials:
         """Return what a call gives for some rows of a batch; an error is one of its results."""
         trial, seed, states = _Trial(end - start), torch.initial_seed(), set[str]()
 
-        def look() -> None:
+        @contextlib.contextmanager
+        def draws() -> Iterator[None]:
             """See whether numbers are drawn from a state for the second time, or by another seed."""
             state = _digest(_generators())
             trial.sets_state |= state in states or torch.initial_seed() != seed
-            states.add(state)
-
-        @contextlib.contextmanager
-        def draws() -> Iterator[None]:
-            trial.drawn = True
-            look()
             yield
+            if _digest(_generators()) != state:
+                trial.drawn = True
+                states.add(state)
 
         _set_random_state(self.start)
         rows = _RandomRows(start, end, parts.rows, draws, everywhere=True)
@@ -112,7 +110,8 @@ class _Trials:
                 trial.seconds = time.monotonic() - began
         except (Exception, _Effect) as error:
             trial.error = error
-        look()
+        with draws():
+            pass
         trial.from_given = rows.from_given
         trial.in_python = repr(_random_state()[:2])
         trial.changes = self.take_changes()
