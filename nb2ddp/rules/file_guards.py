@@ -24,13 +24,14 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis import files
-from nb2ddp.analysis.common_paths import leaves
+from nb2ddp.analysis.common_paths import leaves, makes_folder
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Finding, Gate, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
+from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
 _DELETING = frozenset({"shutil.rmtree", "os.remove", "os.unlink", "os.rmdir"})
@@ -71,12 +72,22 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _may_make_files(facts: Facts, statement: Statement) -> bool:
-    """Return whether a statement calls more than what looks at files, names them or reads them."""
-    calls = (c for c in facts.calls_in(statement) if facts.method(c) not in _METHODS_THAT_MAKE_NONE)
-    names = (facts.qualified(call.func) for call in calls if not files.is_file_test(facts, call))
+    """Return whether a statement calls more than what looks at files, names or reads them, or makes another folder."""
+    calls = [c for c in facts.calls_in(statement) if facts.method(c) not in _METHODS_THAT_MAKE_NONE]
+    looks = [call for call in calls if files.is_file_test(facts, call)]
+    looked_for = {_path(facts, call) for call in looks}
+    made = [c for c in calls if makes_folder(facts, c) and not files.may_exist(facts, c)]
+    others = [c for c in made if _path(facts, c) not in looked_for]  # a later rank could not make these
+    names = (facts.qualified(call.func) for call in calls if call not in looks + others)
     return any(
         name not in _MAKES_NONE and not name.startswith(("os.path.", "pathlib.Path")) for name in names
     )
+
+
+def _path(facts: Facts, call: cst.Call) -> str:
+    """Return the code of the path that a call looks at or makes."""
+    path = cst_nodes.given(call, 0) or facts.owner(call)
+    return "" if path is None else cst_nodes.code_of(path)
 
 
 def _only_deletes(facts: Facts, statement: Statement) -> bool:

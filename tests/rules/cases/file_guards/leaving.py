@@ -73,6 +73,19 @@ if ddp.from_main_process(lambda: os.path.exists("weights.pt")):
 else:
     print("none")
 
+# case: a folder that another file is looked for in, which a later rank would find
+if os.path.exists("out/last.pt"):
+    start = 1
+else:
+    os.makedirs("out")
+    start = 0
+# output
+if ddp.from_main_process(lambda: os.path.exists("out/last.pt")):
+    start = 1
+else:
+    os.makedirs("out")
+    start = 0
+
 # last cell
 trainer = SFTTrainer(model)
 trainer.train()
