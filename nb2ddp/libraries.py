@@ -272,6 +272,14 @@ RECORDING_FUNCTIONS = frozenset(
 SETTINGS_MAKERS = frozenset(
     "dict types.SimpleNamespace argparse.Namespace easydict.EasyDict ml_collections.ConfigDict box.Box".split()
 )
+# Functions whose first argument is what they write, or read, and not the path that they write to.
+VALUE_FIRST = frozenset("torch.save joblib.dump safetensors.torch.save_file torch.jit.save".split())
+SOURCE_FIRST = frozenset(
+    "shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.unpack_archive os.rename os.replace "
+    "os.symlink torchvision.utils.save_image safetensors.torch.save_model "
+    "urllib.request.urlretrieve wget.download gdown.download torch.hub.download_url_to_file "
+    "git.Repo.clone_from".split()
+)
 # Functions and methods that make one text, or one path, of others.
 TEXT_FUNCTIONS = frozenset("str os.path.join os.path.basename pathlib.Path".split())
 TEXT_METHODS = frozenset("strftime isoformat format replace lower upper join timestamp split strip".split())

@@ -179,13 +179,9 @@ def _follows_own(facts: Facts, read: cst.CSTNode, name: str, changes: list[cst.C
         whole = facts.parent(change) if isinstance(change, cst.AssignTarget) else change
         if isinstance(whole, cst.Assign | cst.AnnAssign | cst.AugAssign) and facts.contains(whole, read):
             return True
-        block = facts.parent(facts.statement(change))
-        if (
-            isinstance(change, cst.AssignTarget)
-            and cst_nodes.code_of(change.target) == name
-            and facts.scope(change) is facts.scope(read)
-            and block is getattr(facts.scope(change), "body", None)
-            and facts.order(change) < facts.order(read)
-        ):
+        scope, block = facts.scope(change), facts.parent(facts.statement(change))
+        is_set = isinstance(change, cst.AssignTarget) and cst_nodes.code_of(change.target) == name
+        first = facts.order(change) < facts.order(read) and block is getattr(scope, "body", None)
+        if is_set and first and scope is facts.scope(read):
             return True
     return False

@@ -156,7 +156,7 @@ def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
         return facts.kind(facts.owner(call)) not in (
             "trainer",
             "accelerator",
-        )  # which write once by themselves
+        )  # these write once by themselves
     if name in libraries.LOG_FILES:
         return kept_open(facts, call) is not None
     is_callback = name.endswith("Callback")  # which begins to write when a Trainer calls it
@@ -230,7 +230,7 @@ _ARCHIVES = frozenset("zipfile.ZipFile tarfile.open h5py.File gzip.open bz2.open
 _OPENING = _ARCHIVES | {"open", "io.open"}
 
 
-def _mode(facts: Facts, call: cst.Call) -> str:
+def mode(facts: Facts, call: cst.Call) -> str:
     """Return the mode in which a call opens a file or an archive; "" where it opens none by its path."""
     is_function = facts.qualified(call.func) in _OPENING
     if not is_function and facts.method(call) != "open":
@@ -238,18 +238,18 @@ def _mode(facts: Facts, call: cst.Call) -> str:
     if facts.qualified(call.func) in _ARCHIVES and not _names_file(facts, call):
         return ""
     given = cst_nodes.given(call, 1 if is_function else 0, "mode")
-    mode = (cst_nodes.string_value(given) or "").partition(":")[0]  # "w:gz"
-    return mode if len(mode) < 4 else ""
+    text = (cst_nodes.string_value(given) or "").partition(":")[0]  # "w:gz"
+    return text if len(text) < 4 else ""
 
 
 def _opens_to_write(facts: Facts, call: cst.Call) -> bool:
     """Match ``open(path, "w")`` and ``path.open("w")``, and archives that are opened so."""
-    return not set("wax").isdisjoint(_mode(facts, call))
+    return not set("wax").isdisjoint(mode(facts, call))
 
 
 def appends(facts: Facts, call: cst.Call) -> bool:
     """Match ``open(path, "a")`` and ``path.open("a")``: each process that runs it adds its lines."""
-    return "a" in _mode(facts, call)
+    return "a" in mode(facts, call)
 
 
 def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
@@ -261,7 +261,7 @@ def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
 
 def opened(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     """Return the path that ``open(path, "w")`` opens, where the file is only written to."""
-    writes_only = _opens_to_write(facts, call) and "+" not in _mode(facts, call)
+    writes_only = _opens_to_write(facts, call) and "+" not in mode(facts, call)
     is_open = facts.qualified(call.func) in ("open", "io.open")
     return cst_nodes.given(call, 0, "file") if is_open and writes_only else None
 
@@ -338,10 +338,9 @@ def _written(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     """Return the path of a file that a call writes, where its name tells the argument."""
     if (path := opened(facts, call)) is not None:
         return path
-    return cst_nodes.given(call, 1 if facts.qualified(call.func) in _VALUE_FIRST else 0)
+    return cst_nodes.given(call, 1 if facts.qualified(call.func) in libraries.VALUE_FIRST else 0)
 
 
-_VALUE_FIRST = frozenset("torch.save joblib.dump safetensors.torch.save_file torch.jit.save".split())
 # The runtime lets their files appear whole, so that a rank can read what another one writes.
 SAVED_WHOLE = frozenset("torch.save numpy.save safetensors.torch.save_file".split())
 
@@ -381,15 +380,9 @@ def _is_in_own_folder(facts: Facts, call: cst.Call) -> bool:
     of_path = name not in libraries.WRITING_FUNCTIONS | _OPENING
     if of_path and isinstance(function, cst.Attribute) and function.attr.value in _TO_OWNER:
         return files.is_in_own_folder(facts, function.value)
-    given = call.args[1:] if name in _SOURCE_FIRST | _VALUE_FIRST else call.args
+    given = call.args[1:] if name in libraries.SOURCE_FIRST | libraries.VALUE_FIRST else call.args
     return any(files.is_in_own_folder(facts, argument.value) for argument in given)
 
 
 # Methods that write to the path that they are called on; rename and replace write to their argument.
 _TO_OWNER = libraries.WRITING_PATH_METHODS - {"rename", "replace"} | {"write_text", "write_bytes", "open"}
-_SOURCE_FIRST = frozenset(
-    "shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.unpack_archive os.rename os.replace "
-    "os.symlink torchvision.utils.save_image safetensors.torch.save_model "
-    "urllib.request.urlretrieve wget.download gdown.download torch.hub.download_url_to_file "
-    "git.Repo.clone_from".split()
-)

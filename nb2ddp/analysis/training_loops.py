@@ -21,13 +21,17 @@ _OPTIMIZER = re.compile(
     r"|(?i:optimi[sz]er|optim\b|optim_)"
 )
 PARAMETERS = ("parameters", "named_parameters")
-# What runs functions beside the notebook's own thread, and where.
-_WORKERS = dict.fromkeys(
-    "threading.Thread threading.Timer asyncio.to_thread multiprocessing.dummy.Pool multiprocessing.pool.ThreadPool "
-    "concurrent.futures.ThreadPoolExecutor".split(),
-    "thread",
-) | dict.fromkeys(
-    "multiprocessing.Pool concurrent.futures.ProcessPoolExecutor joblib.Parallel".split(), "process"
+# What runs functions elsewhere than where the notebook calls it, and where that is; of packages, all that they make.
+_WORKERS = (
+    dict.fromkeys(("ipywidgets", "gradio"), "widget")
+    | dict.fromkeys(
+        "threading.Thread threading.Timer asyncio.to_thread multiprocessing.dummy.Pool multiprocessing.pool.ThreadPool "
+        "concurrent.futures.ThreadPoolExecutor".split(),
+        "thread",
+    )
+    | dict.fromkeys(
+        "multiprocessing.Pool concurrent.futures.ProcessPoolExecutor joblib.Parallel".split(), "process"
+    )
 )
 _OF_THREADS = frozenset({"threading", "threads", "sharedmem"})  # joblib takes threads then, not processes
 _CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda)
@@ -140,12 +144,14 @@ def backward_calls(facts: Facts) -> list[cst.Call]:
 
 
 def in_workers(facts: Facts) -> Iterator[tuple[cst.Call, str, str]]:
-    """Yield the calls that hand what trains to a thread or process, its name and which: ``pool.map(train, seeds)``."""
+    """Yield calls that hand what trains to a thread, process or widget, its name and which: ``pool.map(train, x)``."""
     packages = {name.partition(".")[0] for name in _WORKERS}
     for call in facts.live_calls if any(map(facts.imports_of, packages)) else ():
         made_by = {facts.qualified(call.func), *facts.origins(call.func)}
-        where = next((_WORKERS[name] for name in sorted(made_by) if name in _WORKERS), "")
-        if where and call.args and facts.runs(call, facts.is_training):
+        known = {*made_by, *(name.partition(".")[0] for name in made_by)}
+        where = next((_WORKERS[name] for name in sorted(known) if name in _WORKERS), "")
+        trains = facts.is_collective if where == "widget" else facts.is_training  # one may show gradients
+        if where and call.args and facts.runs(call, trains):
             named = [f.name.value for inner in facts.calls_in(call) for f in facts.called_functions(inner)]
             texts = set(map(cst_nodes.string_value, facts.strings)) if "joblib.Parallel" in made_by else set()
             where = "thread" if _OF_THREADS & texts else where

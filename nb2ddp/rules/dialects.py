@@ -140,12 +140,8 @@ def _unwrapped(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
         around = facts.parent(name)
         if not isinstance(around, cst.Attribute) or around.attr.value != "module":
             continue
-        wraps = [
-            binding
-            for binding in facts.bindings(name.value)
-            if isinstance(binding.value, cst.Call) and facts.qualified(binding.value.func) in removed
-        ]
-        if wraps:
+        made = (binding.value for binding in facts.bindings(name.value))
+        if any(isinstance(value, cst.Call) and facts.qualified(value.func) in removed for value in made):
             yield Edit.to(around, "nothing is wrapped around it", name.value)
 
 

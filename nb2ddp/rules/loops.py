@@ -76,11 +76,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 "run hangs or aborts. Call it without a thread, one training after another: each takes all GPUs",
                 call,
             )
+        elif where == "widget":
+            why = "trains when somebody uses this widget, and nobody does under torchrun: call it in a cell instead"
+            yield Decline(f"`{name}` {why}", call)
         else:
-            yield Note(
-                f"`{name}` trains in another process here: every rank trains it whole, no faster than one GPU",
-                call,
-            )
+            why = "trains in another process here: every rank trains it whole, no faster than one GPU"
+            yield Note(f"`{name}` {why}", call)
     yield from _hand_written(facts)
 
 

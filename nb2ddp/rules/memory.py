@@ -160,12 +160,12 @@ def _trains_whole(facts: Facts, call: cst.Call) -> bool:
     """Return whether all weights are trained, with no adapter and in full precision."""
     if facts.qualified(call.func).partition(".")[0] in libraries.UNSLOTH_PACKAGES:
         return facts.switch(call, "full_finetuning") == {True}
-    adapts = any(
-        facts.qualified(other.func).rpartition(".")[2] in libraries.MODEL_WRAPPERS | _ADAPTING
-        or facts.method(other) in libraries.MODEL_WRAPPERS | _ADAPTING
-        or (facts.kind(other) == "trainer" and not _is_absent_value(facts, other, "peft_config"))
-        for other in facts.live_calls
-    )
+    trainers = (other for other in facts.live_calls if facts.kind(other) == "trainer")
+    called = {
+        n for o in facts.live_calls for n in (facts.method(o), facts.qualified(o.func).rpartition(".")[2])
+    }
+    adapts = not called.isdisjoint(libraries.MODEL_WRAPPERS | _ADAPTING)
+    adapts |= any(not _is_absent_value(facts, trainer, "peft_config") for trainer in trainers)
     freezes = any(target.attr.value == "requires_grad" for target in facts.attribute_targets)
     trains = bool(facts.train_calls or backward_calls(facts))
     return trains and not freezes and not adapts and _quantized_widths(facts, call) == {0}

@@ -30,7 +30,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.init_place import in_setup_step
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
-from nb2ddp.rewriting.findings import Edit, Finding, Gate, Insert, Note, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Gate, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
@@ -40,6 +40,9 @@ _PYTHON = re.compile(r"""[\[(]?\s*(?:sys\.executable|f?["'](?:python|accelerate|
 _BY_LAMBDA = "this lambda writes on every rank, at the same time; make it a function with `def`"
 _WITH_TRAINING = (
     "this writes on every rank, because every rank needs the same statement; write on a line of its own"
+)
+_OF_ONE_PROCESS = (
+    'only one process can open a file with "x": write it in a `with` that does no more, or open it with "w"'
 )
 
 
@@ -69,6 +72,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if isinstance(facts.scope(call), cst.Lambda):
             if rank_zero_work.writes(facts, call):
                 yield _elsewhere(facts, call, _BY_LAMBDA)
+            continue
+        if "x" in rank_zero_work.mode(facts, call) and not _is_for_one(facts, call, last):
+            yield Decline(_OF_ONE_PROCESS, call)
             continue
         if facts.scope(call) is not None:
             if why == rank_zero_work.WRITES:
@@ -105,6 +111,15 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from _each_in_turn(facts, call, statement, why, once=True)
         else:
             yield Gate(statement, "rank-zero-then-wait" if called_by_all(facts, call) else "rank-zero", why)
+
+
+def _is_for_one(facts: Facts, call: cst.Call, last: Statement) -> bool:
+    """Return whether rank 0 alone may run the statement that opens a file, and writes all of it, for all ranks."""
+    statement = facts.statement(call)
+    if not isinstance(statement, cst.With) and facts.scope(call) is not None:
+        return False
+    parts = parts_ranks(facts, statement) or is_used_later(facts, statement, last)
+    return called_by_all(facts, call) and not parts
 
 
 def _own_files(facts: Facts) -> Iterator[tuple[cst.Call, cst.BaseExpression]]:
