@@ -150,8 +150,8 @@ def in_workers(facts: Facts) -> Iterator[tuple[cst.Call, str, str]]:
         made_by = {facts.qualified(call.func), *facts.origins(call.func)}
         known = {*made_by, *(name.partition(".")[0] for name in made_by)}
         where = next((_WORKERS[name] for name in sorted(known) if name in _WORKERS), "")
-        trains = facts.is_collective if where == "widget" else facts.is_training  # one may show gradients
-        if where and call.args and facts.runs(call, trains):
+        wanted = facts.is_collective if where == "widget" else facts.is_training  # one may show gradients
+        if where and call.args and facts.runs(call, wanted):
             named = [f.name.value for inner in facts.calls_in(call) for f in facts.called_functions(inner)]
             texts = set(map(cst_nodes.string_value, facts.strings)) if "joblib.Parallel" in made_by else set()
             where = "thread" if _OF_THREADS & texts else where

@@ -19,6 +19,8 @@ from nb2ddp.source.line_matcher import LineMatcher
 PYTHON_CELL_MAGICS = frozenset("capture time timeit prun memit snakeviz scalene wandb run_ddp".split())
 # Options of %%run_ddp with which it trains nothing, and its cell is not run: `nb2ddp.jupyter.arguments` has them all.
 _RUNS_NOTHING = ("--show", "--help")
+# `%%script false` and the like skip a cell: the program does not read it.
+_SKIPPING = re.compile(r"(?:\s*--\S+)*\s*((?:false|true|echo)(?!\S).*)")
 # Cell magics that only show something.
 DISPLAY_CELL_MAGICS = frozenset({"html", "HTML", "javascript", "js", "latex", "markdown", "svg", "SVG"})
 
@@ -27,7 +29,7 @@ _MAGIC_LINE = re.compile(r"^[ \t]*[!%]|^[^#'\"]*=[ \t]*[!%]")
 _INDENTED = re.compile(r"\A(?:[ \t]*\n)*[ \t]+[^\s]")
 _TIMED = re.compile(
     r"""^(?P<indent>[ \t]*)(?P<target>[^#'"(]+=[ \t]*)?
-    get_ipython\(\)\.run_line_magic\('(?:time|timeit|prun)',[ ](?P<code>'.*'|".*")\)[ \t]*$""",
+    get_ipython\(\)\.run_line_magic\('(?P<magic>time|timeit|prun)',[ ](?P<code>'.*'|".*")\)[ \t]*$""",
     re.VERBOSE,
 )
 _STANDS_ALONE = re.compile(r"[ \t]*[!%](?![!%])(?:.*[^\\])?")
@@ -80,6 +82,8 @@ def to_python(source: str) -> PythonText:
             return PythonText(text, lines[: before.count("\n")] + tuple(n + skipped for n in inner.lines))
         if name in DISPLAY_CELL_MAGICS:
             return PythonText(before, lines[: skipped - 1] or (1,))
+        if name == "script" and (skips := _SKIPPING.match(arguments)):
+            name, arguments, body = "bash", "", skips[1].strip()
         name = {"!": "bash", "sh": "bash", "file": "writefile"}.get(name, name)
         call = f"get_ipython().run_cell_magic({name!r}, {arguments.strip()!r}, {body!r})\n"
         return PythonText(before + call, (*lines[: skipped - 1], skipped))
@@ -187,7 +191,7 @@ def expansions(command: str) -> list[Expansion]:
 def _untimed(line: str) -> str:
     """Return the statement that a ``%time`` line times: it is the notebook's own code."""
     match = _TIMED.match(line)
-    if match is None:
+    if match is None or (match["target"] and match["magic"] != "time"):  # %timeit gives figures
         return line
     code = _OPTIONS.sub("", ast.literal_eval(match["code"]))
     statement = f"{match['target'] or ''}{code}".strip()

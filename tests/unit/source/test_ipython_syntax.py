@@ -166,6 +166,18 @@ def test_magics_become_calls(source: str, expected: list[tuple[int, str]]) -> No
             [(1, "# why"), (2, "get_ipython().run_cell_magic('bash', '', 'ls\\n')")],
         ),
         ("%%sh\nls\n", [(1, "get_ipython().run_cell_magic('bash', '', 'ls\\n')")]),
+        (
+            "%%script --no-raise-error false\nx = 1\n",
+            [(1, "get_ipython().run_cell_magic('bash', '', 'false')")],
+        ),
+        (
+            "%%script echo skipped\nx = 1\n",
+            [(1, "get_ipython().run_cell_magic('bash', '', 'echo skipped')")],
+        ),
+        (
+            "%%script falsetto\nx = 1\n",
+            [(1, "get_ipython().run_cell_magic('script', 'falsetto', 'x = 1\\n')")],
+        ),
         ("%%!\nls\n", [(1, "get_ipython().run_cell_magic('bash', '', 'ls\\n')")]),
         (
             "%%file a.py\nx = '''\n%env\n'''\n",
@@ -183,6 +195,9 @@ def test_magics_become_calls(source: str, expected: list[tuple[int, str]]) -> No
         "html",
         "bash",
         "sh",
+        "a cell that is skipped",
+        "a cell that is skipped with a word",
+        "a cell that a program reads",
         "!",
         "file",
     ],
@@ -200,6 +215,7 @@ def test_cell_magics(source: str, expected: list[tuple[int, str]]) -> None:
         ("%timeit -q f()", "f()"),
         ('%time f("it\'s")', 'f("it\'s")'),
         ("%prun f()", "f()"),
+        ("t = %timeit -o f()", "t = get_ipython().run_line_magic('timeit', '-o f()')"),
         ("    %time f()", "    f()"),
         ("%time", "get_ipython().run_line_magic('time', '')"),
         ("%time f(", "get_ipython().run_line_magic('time', 'f(')"),

@@ -34,3 +34,7 @@ get_ipython().kernel.do_shutdown(True)
 # case: code as text
 get_ipython().run_cell("x = 1")
 # decline, line 1: get_ipython().run_cell has no meaning in a script; remove it
+
+# case: the figures of %timeit
+t = %timeit -o f()
+# decline, line 1: the value of %timeit is not there in a script; write it in Python
