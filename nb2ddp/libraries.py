@@ -268,6 +268,24 @@ RECORDING_METHODS = frozenset(
 RECORDING_FUNCTIONS = frozenset(
     "len json.dump json.dumps pickle.dump yaml.dump yaml.safe_dump torch.save joblib.dump".split()
 )
+# Searches for settings, which draw the next ones, and functions that seed generators.
+SEARCHES = frozenset(
+    "optuna.create_study optuna.study.create_study ray.tune.run ray.tune.Tuner hyperopt.fmin wandb.agent".split()
+)
+SEEDING = frozenset(
+    "random.seed numpy.random.seed torch.manual_seed torch.cuda.manual_seed torch.cuda.manual_seed_all "
+    "transformers.set_seed accelerate.utils.set_seed lightning.seed_everything lightning.pytorch.seed_everything "
+    "pytorch_lightning.seed_everything".split()
+)
+# Methods of an Accelerator that one rank may call alone.
+CALLED_ALONE = frozenset(
+    "print log init_trackers get_tracker end_training unwrap_model get_state_dict register_for_checkpointing "
+    "free_memory clear".split()
+)
+# Functions that return None.
+GIVE_NOTHING = (RECORDING_FUNCTIONS - {"len", "json.dumps", "joblib.dump"}) | frozenset(
+    "shutil.rmtree time.sleep matplotlib.pyplot.close".split()
+)
 # Make settings of keyword arguments.
 SETTINGS_MAKERS = frozenset(
     "dict types.SimpleNamespace argparse.Namespace easydict.EasyDict ml_collections.ConfigDict box.Box".split()
@@ -319,6 +337,7 @@ SILENT_CALLS = frozenset(
     "setdefault add filterwarnings save savefig to_json_file notebook_launcher close clear tight_layout "
     "set_transform set_format".split()
 )
+ENVIRONMENT_MAGICS = frozenset({"env", "set_env"})
 # Magics that only concern the notebook's display.
 DISPLAY_MAGICS = frozenset(
     "matplotlib pylab load_ext reload_ext unload_ext autoreload config precision pinfo pinfo2 psearch who "

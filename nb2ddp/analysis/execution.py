@@ -13,15 +13,6 @@ from nb2ddp.analysis.solver import Solver
 from nb2ddp.source.cells import CodeCell, Statement, root_of
 from nb2ddp.source.cst_nodes import given, method_of
 
-# Methods of an Accelerator that one rank may call alone.
-_ALONE = frozenset(
-    "print log init_trackers get_tracker end_training unwrap_model get_state_dict register_for_checkpointing "
-    "free_memory clear".split()
-)
-# Functions that return None.
-_GIVE_NOTHING = (libraries.RECORDING_FUNCTIONS - {"len", "json.dumps", "joblib.dump"}) | frozenset(
-    "shutil.rmtree time.sleep matplotlib.pyplot.close".split()
-)
 _OF_CONTAINERS = frozenset("items values get pop popleft".split())
 _SEARCHES = 32  # how many are kept, those used last
 
@@ -109,7 +100,7 @@ class Execution(Calls):
             silent = called in libraries.SILENT_CALLS or called.startswith(("save_", "push_to_hub"))
             if silent or name == "os.system" or name.startswith("google.colab."):
                 return None
-            if name in _GIVE_NOTHING or value in self.lightning_fits or self._gives_nothing(value):
+            if name in libraries.GIVE_NOTHING or value in self.lightning_fits or self._gives_nothing(value):
                 return None
             root = root_of(value.func)
             if isinstance(root, cst.Call) and self.qualified(root.func) == "get_ipython":
@@ -211,7 +202,7 @@ class Execution(Calls):
                 return method in libraries.LIGHTNING_METHODS and bool(self.lightning_fits)
             return kind == "trainer" and method in libraries.COLLECTIVE_METHODS
         if self.kind(self.owner(call)) == "accelerator":
-            return method not in _ALONE
+            return method not in libraries.CALLED_ALONE
         if method == "backward":  # once, outside a loop, it shows how gradients are made
             return self.training_loop(call) is not None
         if self.gathers(call):

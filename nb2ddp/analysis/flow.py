@@ -6,7 +6,7 @@ The def-use graph of all cells. It knows no library and no kind of value: what e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TypeVar
 
@@ -119,8 +119,8 @@ class Flow(Names):
             if items and key in items:
                 yield items[key]
 
-    def environment(self, names: Collection[str]) -> Iterator[tuple[cst.Subscript | cst.Call, str, bool]]:
-        """Yield where variables of the environment are named: the item or call, the name, whether it is read there."""
+    def environment(self, *names: str) -> Iterator[tuple[cst.Subscript | cst.Call, str, bool]]:
+        """Yield where variables of the environment, or these, are named: the item or call, the name, if it reads."""
         for node in self.nodes(cst.Subscript, cst.Call):
             if isinstance(node, cst.Subscript):
                 is_target = isinstance(self.parent(node), cst.AssignTarget | cst.AugAssign | cst.Del)
@@ -129,7 +129,7 @@ class Flow(Names):
             else:
                 reads = _ENVIRONMENT.get(self.qualified(node.func))
                 name = string_value(cst_nodes.given(node, 0, "key"))
-            if reads is not None and name in names:
+            if reads is not None and (name in names or not names):
                 yield node, name or "", reads
 
     @cached_property

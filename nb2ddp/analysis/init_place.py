@@ -14,8 +14,6 @@ from nb2ddp.analysis.shell_commands import ShellCall, shell_calls
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import imported_modules
 
-_ENVIRONMENT_MAGICS = frozenset({"env", "set_env"})
-
 
 @asked_once
 def first_below(facts: Facts) -> cst.CSTNode | None:
@@ -59,7 +57,9 @@ def is_future(statement: cst.CSTNode) -> bool:
 def _needs_block(facts: Facts, call: cst.Call, shell: ShellCall | None) -> bool:
     """Return whether other rules insert a name of the init block here: around writes, commands and tests for files."""
     if shell is not None:
-        return not shell.is_install and shell.name not in _ENVIRONMENT_MAGICS | libraries.DISPLAY_MAGICS
+        return (
+            not shell.is_install and shell.name not in libraries.ENVIRONMENT_MAGICS | libraries.DISPLAY_MAGICS
+        )
     return is_for_some(facts, call)
 
 

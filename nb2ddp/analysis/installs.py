@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import libcst as cst
 from libcst import matchers
 
+from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.shell_commands import ShellCall, shell_calls, shell_calls_in
 from nb2ddp.analysis.tree import grouped
@@ -97,11 +98,24 @@ def _slice(facts: Facts, statements: set[Statement]) -> list[Statement]:
     """Return the statements, and those before them that bind names that they use, or change their values, in order."""
     wanted: list[Statement] = []
     used: set[str] = set()
+    variables: dict[cst.CSTNode, bool] = {node: reads for node, _, reads in facts.environment()}
     for top in reversed(facts.top_statements):
-        if top in statements or not used.isdisjoint(facts.binds_in(top) | facts.changes_in(top)):
+        needed = top in statements or not used.isdisjoint(facts.binds_in(top) | facts.changes_in(top))
+        if needed or (wanted and _sets_environment(facts, top, variables)):
             wanted.append(top)
-            used |= _used_names(facts, top)
+            used |= _used_names(facts, top) - (frozenset() if needed else {"os"})  # setup_env.py imports os
     return wanted[::-1]
+
+
+def _sets_environment(facts: Facts, statement: Statement, variables: Mapping[cst.CSTNode, bool]) -> bool:
+    """Match ``os.environ["TORCH"] = torch.__version__`` and ``%env A=1``: an install may read the variable."""
+    named = {node: reads for node, reads in variables.items() if facts.contains(statement, node)}
+    shells = shell_calls_in(facts, statement)
+    named |= {shell.call: False for shell in shells if shell.name in libraries.ENVIRONMENT_MAGICS}
+    own = all(c in named or facts.qualified(c.func) == "get_ipython" for c in facts.calls_in(statement))
+    known = all(facts.is_imported(name) for name in facts.loads_in(statement) - {"get_ipython"})
+    is_line = isinstance(statement, cst.SimpleStatementLine)
+    return is_line and own and known and False in named.values()
 
 
 def _used_names(facts: Facts, statement: Statement) -> frozenset[str]:

@@ -75,6 +75,11 @@ class ShellCall:
         """
         return literal([self.body]) if self.kind == "cell" else command_code(self.command, names)
 
+    def variable(self, names: Collection[str]) -> tuple[str, str]:
+        """Return the variable that ``%env A=1`` sets, and its value as Python code; no value where it only shows it."""
+        name, separator, value = self.text.partition("=" if "=" in self.text else " ")
+        return name.strip(), command_code(value.strip(), names) if separator else ""
+
 
 def is_install(command: str) -> bool:
     """Return whether a shell command, or any part of ``a && b``, installs or removes packages."""

@@ -95,7 +95,7 @@ def _set_by(text: str) -> str | None:
 
 def _variables(facts: Facts) -> Iterator[Finding]:
     """Set and take away a rank's variables only outside torchrun, and read a mask that may not be set."""
-    for user, name, reads in facts.environment(_OF_A_RANK):
+    for user, name, reads in facts.environment(*_OF_A_RANK):
         is_item = isinstance(user, cst.Subscript)
         if not reads and (is_item or isinstance(facts.parent(user), cst.Expr)):
             yield from _line(facts, user, name)

@@ -82,13 +82,12 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
             )
         else:
             yield Drop(statement, "%%capture hides the output of a cell in the notebook")
-    elif shell.name in ("env", "set_env"):
-        name, separator, value = shell.text.partition("=" if "=" in shell.text else " ")
-        if not separator:
+    elif shell.name in libraries.ENVIRONMENT_MAGICS:
+        name, value = shell.variable(facts.names_at(shell.call))
+        if not value:
             yield Drop(statement, f"%{shell.name} only shows variables")
             return
-        made = command_code(value.strip(), facts.names_at(shell.call))
-        code = f'{os}.environ["{name.strip()}"] = {made}'
+        code = f'{os}.environ["{name}"] = {value}'
         yield Edit(line, "%env sets an environment variable", partial(_small_statement, code=code))
     elif shell.name == "cd":
         folder = shell.text.removeprefix("-q ").strip().strip("\"'") or "~"

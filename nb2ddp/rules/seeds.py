@@ -36,15 +36,6 @@ from nb2ddp.source import cst_nodes
 
 SEED = "3407"
 _SAME = "every rank must draw the same"
-_SEARCHES = frozenset(
-    "optuna.create_study optuna.study.create_study ray.tune.run ray.tune.Tuner hyperopt.fmin wandb.agent".split()
-)
-
-_SEEDING = frozenset(
-    "random.seed numpy.random.seed torch.manual_seed torch.cuda.manual_seed torch.cuda.manual_seed_all "
-    "transformers.set_seed accelerate.utils.set_seed lightning.seed_everything lightning.pytorch.seed_everything "
-    "pytorch_lightning.seed_everything".split()
-)
 
 _ENVIRONMENTS = re.compile(r"gym(?:nasium)?\.(?:\w+\.)*make(?:_vec)?")
 
@@ -59,7 +50,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         once = facts.runs_once(call)  # otherwise each call would draw the same again
         if name in libraries.GENERATORS and not call.args and once:
             yield Edit.to(call, _SAME, f"{cst_nodes.code_of(call.func)}({SEED})")
-        if name in _SEARCHES and not _draws_alike(facts, call):
+        if name in libraries.SEARCHES and not _draws_alike(facts, call):
             yield Decline(
                 "this search would draw other values on every rank; train with the best values, give an Optuna study a "
                 "sampler with a seed and no storage, timeout or n_jobs, or search with a Trainer's "
@@ -75,7 +66,9 @@ def _environments(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:
     """Note environments of reinforcement learning that get no seed: the system gives each process another one."""
     made = [call for call in calls if _ENVIRONMENTS.fullmatch(facts.qualified(call.func))]
     seeds = (facts.keyword(call, "seed") for call in calls if facts.method(call) == "reset")
-    seeding = (facts.method(call) == "seed" and facts.qualified(call.func) not in _SEEDING for call in calls)
+    seeding = (
+        facts.method(call) == "seed" and facts.qualified(call.func) not in libraries.SEEDING for call in calls
+    )
     if not made or any(seeds) or any(seeding):
         return
     yield Note(
@@ -89,13 +82,13 @@ def _of_the_moment(facts: Facts, call: cst.Call, name: str) -> Iterator[Edit]:
     """Give every rank rank 0's seed, where it is a time, or what the system draws."""
     named = (facts.keyword(call, keyword) for keyword in ("seed", "random_state"))
     given = [value for value in named if value is not None]
-    if name in _SEEDING or facts.method(call) == "manual_seed":
+    if name in libraries.SEEDING or facts.method(call) == "manual_seed":
         given += [a.value for a in call.args[:1] if a.keyword is None]
     function, why = helper(facts, "from_main_process"), "every rank must have the same seed"
     for value in given:
         if by_clock(facts, value) and value not in shared_names(facts) and called_by_all(facts, call):
             yield from deferring(facts, value, why, function, wanted=partial(by_clock, facts))
-    if name in _SEEDING and not call.args and called_by_all(facts, call):
+    if name in libraries.SEEDING and not call.args and called_by_all(facts, call):
         drawn = f'int.from_bytes({facts.our("os")}.urandom(4), "little")'
         yield Edit.to(call, why, f"{cst_nodes.code_of(call.func)}({function}(lambda: {drawn}))")
 

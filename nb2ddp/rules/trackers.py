@@ -56,7 +56,7 @@ def _mlflow_stores(facts: Facts) -> Iterator[cst.BaseExpression]:
     for call in facts.live_calls:
         if facts.qualified(call.func) in libraries.CHOOSES_MLFLOW_STORE and len(call.args) == 1:
             yield call.args[0].value
-    for item, _, reads in facts.environment({_STORE}):
+    for item, _, reads in facts.environment(_STORE):
         assigned = facts.parent(facts.parent(item) or item)
         if not reads and isinstance(assigned, cst.Assign) and len(assigned.targets) == 1:
             yield assigned.value

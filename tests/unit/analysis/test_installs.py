@@ -173,7 +173,7 @@ def test_an_install_from_the_net_needs_no_folder(install: str) -> None:
 # ---- the whole way ------------------------------------------------------------------------------
 
 
-def test_state_lines_stay_in_the_script_alone() -> None:
+def test_state_lines_stay_in_the_script() -> None:
     conversion = converted(
         'import os\nos.environ["HF_HUB_OFFLINE"] = "0"\n!pip install a\nimport sys\nsys.path.append("a")',
         TRAIN,
@@ -181,9 +181,22 @@ def test_state_lines_stay_in_the_script_alone() -> None:
     script, setup = conversion.files[SCRIPT], conversion.files[SETUP]
     assert 'os.environ["HF_HUB_OFFLINE"] = "0"' in script
     assert 'sys.path.append("a")' in script
-    assert "HF_HUB_OFFLINE" not in setup
+    assert 'sys.path.append("a")' not in setup
     assert "pip install a" not in script
     assert 'shell("pip install a")' in setup
+
+
+def test_an_install_finds_the_variables_that_the_notebook_has_set_before(tmp_path: Path) -> None:
+    first = """
+    import os
+    import platform
+    os.environ["ARCH"] = "8.0"
+    %env KIND=fast
+    os.environ.setdefault("VERSION", platform.__name__)
+    os.environ["TOKEN"] = platform.node()
+    """
+    second = "!pip install ${ARCH} ${KIND} ${VERSION} ${TOKEN}\n%env KIND=slow"
+    assert run_setup(tmp_path, first, second) == ["pip install 8.0 fast platform"]
 
 
 def test_no_install_makes_no_setup_file() -> None:
