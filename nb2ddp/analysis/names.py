@@ -134,7 +134,10 @@ class Names(Tree):
             return around.attr.value in libraries.CHANGING_METHODS
         if isinstance(around, cst.Arg):
             call = self.parent(around)
-            return isinstance(call, cst.Call) and call.args[:1] == (around,) and self.changes_first(call)
+            changing = (
+                isinstance(call, cst.Call) and self.qualified(call.func) in libraries.CHANGING_FUNCTIONS
+            )
+            return changing and cst.ensure_type(call, cst.Call).args[:1] == (around,)
         return isinstance(around, cst.AugAssign) and around.target is name
 
     def whole(self, node: cst.CSTNode, *through: type[cst.Subscript] | type[cst.Attribute]) -> cst.CSTNode:
@@ -144,10 +147,6 @@ class Names(Tree):
                 break
             node = around
         return node
-
-    def changes_first(self, call: cst.Call) -> bool:
-        """Return whether a call of a function changes its first argument in place: ``heapq.heappop(x)``."""
-        return self.qualified(call.func) in libraries.CHANGING_FUNCTIONS
 
     # ---- loads ----------------------------------------------------------------------------------
 

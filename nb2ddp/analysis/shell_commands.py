@@ -54,7 +54,7 @@ class ShellCall:
             return is_install(self.text)
         if self.kind == "line":
             return self.name in ("pip", "conda", "mamba", "uv") and is_install(f"{self.name} {self.text}")
-        return self.kind == "cell" and self.name == "bash" and is_install_script(self.body)
+        return self.kind == "cell" and self.name == "bash" and is_install(self.body)
 
     @property
     def is_shell(self) -> bool:
@@ -83,12 +83,7 @@ class ShellCall:
 
 def is_install(command: str) -> bool:
     """Return whether a shell command, or any part of ``a && b``, installs or removes packages."""
-    return any(_INSTALL.match(part) for part in re.split(r"&&|[|;\n]", command))
-
-
-def is_install_script(body: str) -> bool:
-    """Return whether a ``%%bash`` body installs software; all else that it does can only leave files."""
-    return is_install(re.sub(r"\\\n", " ", body))
+    return any(_INSTALL.match(part) for part in re.split(r"&&|[|;\n]", command.replace("\\\n", " ")))
 
 
 @asked_once

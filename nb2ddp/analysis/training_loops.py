@@ -108,7 +108,9 @@ def named_models(facts: Facts, optimizer: cst.Call) -> list[Named]:
     goes_on = isinstance(made, cst.Assign) and not isinstance(statement.body[-1], cst.Return)
     found = []
     for model in given_models(facts, optimizer):
-        if _has_value(facts, model, optimizer) and (goes_on or _is_bound_before(facts, model, statement)):
+        binding = facts.binding(root_of(model))
+        is_bound = goes_on or binding is None or binding.order < facts.order(statement)
+        if is_bound and _has_value(facts, model, optimizer):
             found.append(Named(model, statement, "after" if goes_on else "before"))
     return found
 
@@ -128,11 +130,6 @@ def _has_value(facts: Facts, model: cst.BaseExpression, optimizer: cst.Call) -> 
     between = (parent for parent in facts.parents(model) if facts.contains(optimizer, parent))
     in_lambda = isinstance(facts.scope(optimizer), cst.Lambda)
     return not in_lambda and not any(isinstance(parent, _CONDITIONAL) for parent in between)
-
-
-def _is_bound_before(facts: Facts, model: cst.BaseExpression, statement: Statement) -> bool:
-    binding = facts.binding(root_of(model))
-    return binding is None or binding.order < facts.order(statement)
 
 
 # ---- training ------------------------------------------------------------------------------------

@@ -59,23 +59,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _variables(facts)
     for call in facts.calls:
         for argument in call.args:
-            is_0 = isinstance(argument.value, cst.Integer) and argument.value.value == "0"
+            made = facts.bound(argument.value)  # device = 0 if torch.cuda.is_available() else -1
+            number = made.body if isinstance(made, cst.IfExp) else argument.value
+            is_0 = isinstance(number, cst.Integer) and number.value == "0"
             if is_0 and _is_device(facts, call, argument):
-                yield Edit.to(argument.value, "this rank's GPU", local_rank)
-    for choice in _choices(facts):
-        yield Edit.to(choice, "this rank's GPU", local_rank)
+                yield Edit.to(number, "this rank's GPU", local_rank)
     for shell in shell_calls(facts):
         if shell.kind == "line" and shell.name in ("env", "set_env") and (name := _set_by(shell.text)):
             yield from _line(facts, shell.call, name)
-
-
-def _choices(facts: Facts) -> Iterator[cst.Integer]:
-    """Yield the 0 of ``0 if torch.cuda.is_available() else -1``."""
-    for value in facts.nodes(cst.IfExp):
-        if cst_nodes.code_of(value.test) == "torch.cuda.is_available()":
-            otherwise = cst_nodes.code_of(value.orelse).strip("\"'")
-            if isinstance(value.body, cst.Integer) and value.body.value == "0" and otherwise in ("-1", "cpu"):
-                yield value.body
 
 
 def _is_device(facts: Facts, call: cst.Call, argument: cst.Arg) -> bool:

@@ -131,7 +131,7 @@ def _reads_weights(facts: Facts, call: cst.Call) -> bool:
 
 def _is_absent_value(facts: Facts, call: cst.Call, keyword: str) -> bool:
     given, node = facts.argument(call, keyword)
-    return not given or _is_none(facts.value(node))
+    return not given or cst_nodes.is_word(facts.value(node), "None")
 
 
 def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
@@ -213,7 +213,7 @@ def _quantized_widths(facts: Facts, call: cst.Call) -> set[int]:
     found = ({8} if True in eight | fp8 else set()) | ({4} if True in four else set())
     found |= {0} if False in four else set()
     has_config, config = facts.argument(call, "quantization_config")
-    if has_config and not (config is not None and _is_none(facts.value(config))):
+    if has_config and not (config is not None and cst_nodes.is_word(facts.value(config), "None")):
         found = (found - {0}) | _configured_widths(facts, facts.value(config))
     return found
 
@@ -242,17 +242,13 @@ def _plain_widths(facts: Facts, call: cst.Call) -> set[int]:
     package = facts.qualified(call.func).partition(".")[0]
     for keyword in ("dtype", "torch_dtype"):
         value = facts.value(facts.argument(call, keyword)[1])
-        if value is not None and not _is_none(value):
+        if value is not None and not cst_nodes.is_word(value, "None"):
             branches = [value.body, value.orelse] if isinstance(value, cst.IfExp) else [value]
             words = [cst_nodes.string_value(part) or facts.qualified(part) for part in branches]
             # "auto" takes what the checkpoint has, 16 bits mostly
             return {_WIDTHS.get(word.rpartition(".")[2], 16) for word in words}
     # Transformers 4 loads in 32 bits unless told otherwise, 5 as the checkpoint is; Unsloth in 16.
     return {16} if package in libraries.UNSLOTH_PACKAGES else {16, 32}
-
-
-def _is_none(node: cst.BaseExpression | None) -> bool:
-    return isinstance(node, cst.Name) and node.value == "None"
 
 
 rule = Rule("memory", __doc__, find)

@@ -43,12 +43,12 @@ def _arguments(facts: Facts) -> Iterator[Edit]:
         if facts.kind(call) not in ("arguments", "trainer") and not makes_arguments(facts, call):
             continue
         for node in filter(None, (call, *facts.star_dicts(call))):
-            if _is_true(item_of(node, "bf16")):
+            if cst_nodes.is_word(item_of(node, "bf16"), "True"):
                 switch = partial(_switched, has_bf16=has_bf16)
                 yield Edit(node, "a T4 has no bf16; it trains in fp16 there", switch)
             for name in _REFUSED:
                 value = item_of(node, name)
-                if value is not None and _is_true(value):
+                if value is not None and cst_nodes.is_word(value, "True"):
                     yield Edit.to(value, f"a T4 has no {name[:4]}", has_bf16)
 
 
@@ -82,10 +82,6 @@ def _chosen(facts: Facts, dtype: cst.BaseExpression, why: str) -> Iterator[Edit]
     if value is not None and facts.qualified(value) == "torch.bfloat16":
         code = f"{torch}.bfloat16 if {helper(facts, 'has_bf16')} else {torch}.float16"
         yield Edit.to(value, why, code)
-
-
-def _is_true(node: cst.BaseExpression | None) -> bool:
-    return isinstance(node, cst.Name) and node.value == "True"
 
 
 def _switched(node: cst.CSTNode, has_bf16: str) -> cst.CSTNode:

@@ -287,6 +287,11 @@ def unnamed(arguments: Sequence[cst.Arg]) -> list[cst.BaseExpression]:
     return [argument.value for argument in arguments if argument.keyword is None and not argument.star]
 
 
+def is_word(node: cst.CSTNode | None, word: str) -> bool:
+    """Return whether a node is this name: ``None``, ``True``."""
+    return isinstance(node, cst.Name) and node.value == word
+
+
 def given(call: cst.Call, place: int, *names: str) -> cst.BaseExpression | None:
     """Return the argument that a call gets by one of its names, or at its place; None without one."""
     for name in names:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from IPython.utils.text import DollarFormatter
 
-from nb2ddp.analysis.shell_commands import command_code, is_install, is_install_script, literal, shell_calls
+from nb2ddp.analysis.shell_commands import command_code, is_install, literal, shell_calls
 from tests.support.helpers import facts_of
 
 INSTALLS = [
@@ -87,8 +87,8 @@ def test_a_command_that_does_not(command: str) -> None:
 
 
 def test_an_install_over_several_lines_of_a_script() -> None:
-    assert is_install_script("cd /tmp\npip install \\\n  a\n")
-    assert not is_install_script("mkdir data\necho pip install a\n")
+    assert is_install("cd /tmp\npip install \\\n  a\n")
+    assert not is_install("mkdir data\necho \\\n  pip install a\n")
 
 
 # What a notebook may have bound.

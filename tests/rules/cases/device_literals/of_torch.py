@@ -47,8 +47,12 @@ pipeline(device=local_rank if torch.cuda.is_available() else -1)
 
 # case: a choice: a variable
 device = 0 if torch.cuda.is_available() else "cpu"
+model.to(device)
+batch.to(device)
 # output
 device = local_rank if torch.cuda.is_available() else "cpu"
+model.to(device)
+batch.to(device)
 
 # case: a choice: a number that is no GPU
 workers = 0 if torch.cuda.is_available() else 2
