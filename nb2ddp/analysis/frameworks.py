@@ -83,7 +83,10 @@ FRAMEWORKS = (
     Framework("Keras", "keras.* keras_core.* keras_nlp.* keras_hub.* keras_cv.*", "fit train_on_batch", "", "on TensorFlow make and compile the model under tf.distribute.MirroredStrategy().scope(), on JAX set keras.distribution.DataParallel(); on PyTorch its fit() trains on one GPU", beside="after"),
     Framework("JAX", "jax.* flax.* transformers.Flax*", "", "jax.grad jax.value_and_grad flax.*grad optax.*", "shard the batch over the GPUs with jax.sharding", beside="after"),
     Framework("PaddlePaddle", "paddle.* paddlenlp.*", "fit train", "paddle.optimizer.*", "start it as a script with `python -m paddle.distributed.launch --gpus 0,1 script.py`"),
-    Framework("MXNet", "mxnet.* autogluon.*", "fit", "mxnet.gluon.Trainer mxnet.autograd.record", "see its own documentation for several GPUs", beside="after"),
+    Framework("AutoGluon", "autogluon.*", "fit", "", "its MultiModalPredictor trains on as many GPUs as env.num_gpus says, its other predictors on one GPU or the CPU", beside="after"),
+    Framework("Pyro", "pyro.infer.*", "step", "", "for several GPUs it has pyro.optim.HorovodOptimizer, in a script that horovodrun starts"),
+    Framework("NumPyro", "numpyro.*", "run", "", 'it computes with JAX: MCMC(..., chain_method="parallel") draws a chain on each GPU, and SVI trains on one'),
+    Framework("MXNet", "mxnet.*", "fit", "mxnet.gluon.Trainer mxnet.autograd.record", "see its own documentation for several GPUs", beside="after"),
     Framework("MLX", "mlx.* mlx_lm.*", "", "mlx.nn.value_and_grad mlx.core.grad mlx_lm.tuner.*", "it trains on Apple's GPUs, and nb2ddp converts training on CUDA GPUs"),
     Framework("a service's fine-tuning", "openai.* mistralai.* together.* cohere.*", "fine_tuning.jobs.create fine_tuning.create fine_tunes.create finetuning.create_finetuned_model", "openai.FineTuningJob.create openai.FineTune.create", "it runs on the service's GPUs", beside="after"),
     Framework("a job of a cloud", "sagemaker.* google.cloud.aiplatform.* azure.* azureml.*", "fit run submit", "sagemaker.remote_function.*remote", "the job's own settings say on how many GPUs it runs", beside="after"),
@@ -92,16 +95,16 @@ FRAMEWORKS = (
     Framework("CatBoost", "catboost.*", "fit", "catboost.train", 'DDP does not change its training; its task_type="GPU" takes all visible GPUs by itself', beside="always"),
     Framework("scikit-learn", "sklearn.* imblearn.*", "fit partial_fit", "", "its models train on the CPU", beside="always"),
 )  # fmt: skip
-_STARTS = "it starts the processes itself"
+STARTS = "it starts the processes itself"
 # What a command line trains with: the pattern of its first words, and how that trains on two GPUs.
 COMMANDS = (
-    ("torchrun", f"{_STARTS}: give it --nproc_per_node 2"),
-    ("accelerate launch", f"{_STARTS}: give it --multi_gpu --num_processes 2"),
-    ("deepspeed", f"{_STARTS}: give it --num_gpus 2"),
-    ("colossalai run", f"{_STARTS}: give it --nproc_per_node 2"),
-    ("composer", f"{_STARTS}: give it -n 2"),
+    ("torchrun", f"{STARTS}: give it --nproc_per_node 2"),
+    ("accelerate launch", f"{STARTS}: give it --multi_gpu --num_processes 2"),
+    ("deepspeed", f"{STARTS}: give it --num_gpus 2"),
+    ("colossalai run", f"{STARTS}: give it --nproc_per_node 2"),
+    ("composer", f"{STARTS}: give it -n 2"),
     ("tune run", "give it --nproc_per_node 2, and a recipe whose name has `distributed` in it"),
-    ("trl", f"{_STARTS}: give it --num_processes 2"),
+    ("trl", f"{STARTS}: give it --num_processes 2"),
     ("llamafactory-cli", "it trains on all visible GPUs, in a process for each"),
     ("axolotl", "it trains on all visible GPUs, in a process for each"),
     ("swift", "with NPROC_PER_NODE=2 in its environment it starts two processes itself"),
@@ -134,33 +137,39 @@ class Training:
     is_beside: bool = False
     package: str = ""
 
-    @property
-    def starts_processes(self) -> bool:
-        """Return whether it trains in as many processes as its command line says: on several GPUs as it is."""
-        return _STARTS in self.why
-
 
 @asked_once
 def trainings(facts: Facts) -> tuple[Training, ...]:
     """List the calls that train with a framework of `FRAMEWORKS`, in order."""
     found = []
     for call in facts.live_calls:
-        framework = None if facts.is_collective(call) else _framework_of(facts, call)
-        if framework is not None:
+        passed = [argument.value for argument in call.args if isinstance(argument.value, cst.Attribute)]
+        used = () if facts.is_collective(call) else (_framework_of(facts, f) for f in (call.func, *passed))
+        if (framework := next(filter(None, used), None)) is not None:
             why = f"this notebook trains with {framework.name}, which nb2ddp does not convert: {framework.advice}"
             after = framework.beside == "after" and bool(facts.train_calls) and facts.is_after_training(call)
             found.append(Training(call, why, framework.beside == "always" or after))
     return tuple(found)
 
 
-def _framework_of(facts: Facts, call: cst.Call) -> Framework | None:
-    name, method = facts.qualified(call.func), facts.method(call)
-    own = facts.called_functions(call) if name.endswith("multiprocessing.Process") else ()
-    if any(facts.method(inner) == "backward" for function in own for inner in facts.calls_in(function)):
-        name = "torch.multiprocessing.start_processes"
+def _framework_of(facts: Facts, function: cst.BaseExpression) -> Framework | None:
+    """Return the framework of which a function, or a method of an object, trains."""
+    name, call = facts.qualified(function), facts.parent(function)
+    owner = function.value if isinstance(function, cst.Attribute) else None
+    method = function.attr.value if isinstance(function, cst.Attribute) else ""
+    if (
+        name.endswith("multiprocessing.Process") and call is not None
+    ):  # the function that trains may be an argument
+        own = (
+            found.node
+            for given in facts.nodes(cst.Name, within=call)
+            for found in facts.definitions(given.value)
+        )
+        if any(facts.method(inner) == "backward" for target in own for inner in facts.calls_in(target)):
+            name = "torch.multiprocessing.start_processes"
     if method not in _ALL_METHODS and _ALL_FUNCTIONS.match(name) is None:
         return None
-    owner, path = facts.owner(call), f".{cst_nodes.code_of(call.func)}"
+    path = f".{cst_nodes.code_of(function)}"
     made = facts.origins(owner) if owner is not None else frozenset()
     for framework in FRAMEWORKS:
         if _fits(name, framework.functions):

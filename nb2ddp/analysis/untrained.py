@@ -11,7 +11,7 @@ from libcst import matchers
 from nb2ddp.analysis import frameworks
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
-from nb2ddp.analysis.training_loops import optimizers
+from nb2ddp.analysis.training_loops import given_models, optimizers
 from nb2ddp.source import cst_nodes
 
 _START = "this notebook does not train"
@@ -38,7 +38,7 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
 def _found(facts: Facts) -> _Found:
     """Yield what stands where training is looked for, what says most first."""
     yield from _of(training for training in frameworks.trainings(facts) if not training.is_beside)
-    yield from _of(command for command in frameworks.commands(facts) if command.starts_processes)
+    yield from _of(command for command in frameworks.commands(facts) if frameworks.STARTS in command.why)
     yield from _written(facts)
     yield from _of(frameworks.commands(facts))
     yield from _trainer(facts)
@@ -82,7 +82,11 @@ def _loop(facts: Facts) -> _Found:
 
 
 def _stepped(facts: Facts) -> _Found:
-    """Find an optimizer that takes steps with gradients that no backward() gives: those of torch.func, say."""
+    """Find what takes steps with gradients that no backward() gives: those of torch.func, say."""
+    for call in facts.live_calls:
+        if facts.qualified(call.func) == "torch.autograd.grad" and given_models(facts, call):
+            why = "compute them with loss.backward(), and take steps with an optimizer"
+            yield f"{_UNSEEN} the model whose gradients torch.autograd.grad() gives here: {why}", call
     if any(facts.method(call) == "step" for call in facts.live_calls):
         why = "no backward() gives the gradients that it steps with. Compute them with loss.backward()"
         yield from ((f"{_UNSEEN} what this optimizer trains: {why}", made) for made in optimizers(facts))

@@ -22,6 +22,31 @@ TRAINS: dict[str, tuple[list[str], str]] = {
         ],
         "trains with Detectron2",
     ),
+    "a trainer's method that is passed on": (
+        ["from detectron2.engine import DefaultTrainer", "t = DefaultTrainer(cfg)\nlogged('a', t.train)"],
+        "trains with Detectron2",
+    ),
+    "processes that are told what trains": (
+        [
+            "from torch.multiprocessing import Process",
+            "def fit(rank):\n    for x in rows:\n        model(x).backward()",
+            "def begin(rank, run):\n    run(rank)",
+            "Process(target=begin, args=(0, fit)).start()",
+        ],
+        "trains with processes that it starts itself",
+    ),
+    "AutoGluon": (
+        ["from autogluon.tabular import TabularPredictor", "TabularPredictor(label='a').fit(rows)"],
+        "trains with AutoGluon",
+    ),
+    "Pyro": (
+        ["from pyro.infer import SVI", "svi = SVI(model, guide, optim, loss)\nsvi.step(x)"],
+        "pyro.optim.HorovodOptimizer",
+    ),
+    "NumPyro": (
+        ["from numpyro.infer import MCMC, NUTS", "mcmc = MCMC(NUTS(f), num_warmup=9)\nmcmc.run(key)"],
+        'chain_method="parallel"',
+    ),
     "a runner": (
         ["from mmengine.runner import Runner", "runner = Runner.from_cfg(cfg)\nrunner.train()"],
         'launcher="pytorch"',

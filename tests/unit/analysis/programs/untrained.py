@@ -305,3 +305,22 @@ if False:
         f(b).backward()
 # answer: code that never runs
 # answer: cell 2
+
+# case: gradients of torch.autograd
+import torch
+model = torch.nn.Linear(4, 1)
+# %%
+for x in rows:
+    grads = torch.autograd.grad(model(x).sum(), model.parameters())
+    for p, g in zip(model.parameters(), grads):
+        p.data -= 0.1 * g
+# answer: the model whose gradients torch.autograd.grad() gives here: compute them with loss.backward()
+# answer: cell 2
+
+# case: gradients of what a model is given
+import torch
+model = torch.nn.Linear(4, 1)
+# %%
+shown = torch.autograd.grad(model(x).sum(), x)
+# answer: it makes a model here
+# answer: cell 1
