@@ -126,7 +126,9 @@ def why_alone(facts: Facts, call: cst.Call) -> str | None:
 
 def writes(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call writes to a file or a service, not to a buffer of its own process."""
-    return _writes_somewhere(facts, call) and not _is_in_own_folder(facts, call)
+    return _changes_hub(facts, call) or (
+        _writes_somewhere(facts, call) and not _is_in_own_folder(facts, call)
+    )
 
 
 def gives_plain(facts: Facts, call: cst.Call) -> bool:
@@ -146,8 +148,6 @@ def _changes_hub(facts: Facts, call: cst.Call) -> bool:
 
 def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
     name, method = facts.qualified(call.func), facts.method(call)
-    if _changes_hub(facts, call):
-        return True
     if name in libraries.WRITING_FUNCTIONS or _changes_path(facts, call):
         return not files.may_exist(facts, call) or files.is_looked_for(facts, call)
     if method in libraries.WRITING_METHODS:
@@ -381,6 +381,7 @@ def _is_in_own_folder(facts: Facts, call: cst.Call) -> bool:
     if of_path and isinstance(function, cst.Attribute) and function.attr.value in _TO_OWNER:
         return files.is_in_own_folder(facts, function.value)
     given = call.args[1:] if name in libraries.SOURCE_FIRST | libraries.VALUE_FIRST else call.args
+    given = call.args[:1] if name == "shutil.make_archive" else given
     return any(files.is_in_own_folder(facts, argument.value) for argument in given)
 
 

@@ -185,6 +185,23 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         shutil.copytree(folder / "a", "out")
 
+# case: out of a temporary folder, into an archive and to the hub
+from huggingface_hub import upload_folder
+with tempfile.TemporaryDirectory() as d:
+    shutil.make_archive("out", "zip", d)
+    shutil.make_archive(f"{d}/own", "zip", "data")
+    upload_folder(folder_path=d, repo_id="me/model")
+# output
+from huggingface_hub import upload_folder
+with tempfile.TemporaryDirectory() as d:
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+        if is_main:
+            shutil.make_archive("out", "zip", d)
+    shutil.make_archive(f"{d}/own", "zip", "data")
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+        if is_main:
+            upload_folder(folder_path=d, repo_id="me/model")
+
 # case: a picture to a sum of sums
 s0 = words
 s1 = s0 + s0
