@@ -35,6 +35,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.analysis.training_loops import (
     PARAMETERS,
     backward_calls,
@@ -62,9 +63,15 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from deferring(facts, call, why, helper(facts, "as_one_process"), wanted=lambda _: False)
         elif facts.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS:
             number = facts.value(cst_nodes.given(call, 2, "num_processes"))
-            if isinstance(number, cst.Integer) and number.value != "1":
+            on_tpu = number is None and any("torch_xla" in shell.command for shell in shell_calls(facts))
+            if on_tpu or (isinstance(number, cst.Integer) and number.value != "1"):
+                several = (
+                    "a process on each core of a TPU"
+                    if number is None
+                    else f"{cst_nodes.code_of(number)} processes"
+                )
                 yield Decline(
-                    f"this trains in {number.value} processes as it is, each with batches of its own, and nb2ddp "
+                    f"this trains in {several} as it is, each with batches of its own, and nb2ddp "
                     "converts what one process trains: run the notebook itself, or write num_processes=1",
                     call,
                 )

@@ -109,3 +109,11 @@ def f(a):
 n = 2
 notebook_launcher(f, (1,), num_processes=n)
 # decline, line 5: this trains in 2 processes as it is, each with batches of its own, and nb2ddp converts what one process trains: run the notebook itself, or write num_processes=1
+
+# case: notebook_launcher that starts a process on each core of a TPU
+!pip install torch_xla[tpu]
+def f(a):
+    for batch in loader:
+        llm(**batch).loss.backward()
+notebook_launcher(f, (1,))
+# decline, line 5: this trains in a process on each core of a TPU as it is, each with batches of its own...
