@@ -14,7 +14,9 @@ import libcst as cst
 from libcst import matchers
 
 from nb2ddp import libraries
+from nb2ddp.analysis.common_paths import makes_folder
 from nb2ddp.analysis.facts import Facts, asked_once
+from nb2ddp.analysis.files import may_exist
 from nb2ddp.analysis.shell_commands import ShellCall, shell_calls, shell_calls_in
 from nb2ddp.analysis.tree import grouped
 from nb2ddp.source.cells import Statement
@@ -100,7 +102,10 @@ def _slice(facts: Facts, statements: set[Statement]) -> list[Statement]:
     used: set[str] = set()
     variables: dict[cst.CSTNode, bool] = {node: reads for node, _, reads in facts.environment()}
     for top in reversed(facts.top_statements):
-        needed = top in statements or not used.isdisjoint(facts.binds_in(top) | facts.changes_in(top))
+        changed = facts.binds_in(top) | facts.changes_in(top)
+        if any(makes_folder(facts, call) and may_exist(facts, call) for call in facts.calls_in(top)):
+            changed |= {name for name in facts.loads_in(top) if not facts.is_imported(name)}
+        needed = top in statements or not used.isdisjoint(changed)
         if needed or (wanted and _sets_environment(facts, top, variables)):
             wanted.append(top)
             used |= _used_names(facts, top) - (frozenset() if needed else {"os"})  # setup_env.py imports os

@@ -199,6 +199,19 @@ def test_an_install_finds_the_variables_that_the_notebook_has_set_before(tmp_pat
     assert run_setup(tmp_path, first, second) == ["pip install 8.0 fast platform"]
 
 
+def test_an_install_finds_the_folder_that_its_block_writes_to(tmp_path: Path) -> None:
+    cell = """
+    from pathlib import Path
+    out, other = Path("out"), Path("other")
+    out.mkdir(exist_ok=True)
+    other.mkdir()
+    with open(out / "log", "w") as log:
+        !pip install a
+    """
+    assert run_setup(tmp_path, cell) == ["pip install a"]
+    assert not (tmp_path / "other").exists()  # the script makes it, and may fail where it is
+
+
 def test_no_install_makes_no_setup_file() -> None:
     assert SETUP not in converted("!ls", TRAIN).files
 
