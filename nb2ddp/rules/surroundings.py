@@ -31,6 +31,7 @@ from nb2ddp.source.cells import imported_modules
 
 _COLAB = "google.colab"
 _OF_ITS_PAGE = ("drive.", "data_table.", "output.", "widgets.", "runtime.", "files.download")
+_KERNEL = "os.getpid"  # os.kill(os.getpid(), 9) restarts it
 _KEYBOARD = frozenset({"input", "getpass.getpass"})
 # Logins that ask for a token, where they are given none: the place and the name of that argument.
 _LOGINS = {
@@ -66,7 +67,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from _colab(facts, call, name.removeprefix(f"{_COLAB}."))
         elif name in _LOGINS and _asks_for_token(call, *_LOGINS[name]):
             yield from _login(facts, call, name.partition(".")[0])
-        elif facts.method(call) == "do_shutdown" or (name == "os.kill" and _is_own(facts, call)):
+        elif facts.method(call) == "do_shutdown" or (
+            name == "os.kill" and _KERNEL in facts.origins(call.args[0].value)
+        ):
             why = "a script needs no new kernel"
             yield Drop(facts.statement(call), why, comment=f"{why}: it goes on with what it has installed")
         elif facts.method(call) == "launch" and facts.comes_from(call.func, "gradio"):
@@ -97,12 +100,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 )
 
 
-def _is_own(facts: Facts, call: cst.Call) -> bool:
-    """Match ``os.kill(os.getpid(), 9)``, which restarts a notebook's kernel."""
-    process = facts.value(cst_nodes.given(call, 0, "pid"))
-    return isinstance(process, cst.Call) and facts.qualified(process.func) == "os.getpid"
-
-
 # Paths that no other machine has; what lies beside the notebook, `push` finds.
 _OF_THIS_MACHINE = re.compile(r"/content/g?drive/.|/(?:home|Users|media|mnt)/|/root/(?!\.)|[A-Za-z]:[\\/]")
 
@@ -112,7 +109,8 @@ def _local_files(facts: Facts) -> Iterator[Note]:
     found: dict[str, cst.CSTNode] = {}
     for string in facts.strings:
         text = cst_nodes.string_value(string) or ""
-        if _OF_THIS_MACHINE.match(text) and "\n" not in text and not facts.is_dead(string):
+        is_path = _OF_THIS_MACHINE.match(text) and "\n" not in text
+        if is_path and not facts.is_dead(string) and not _is_of_colab(facts, string):
             found.setdefault(text, string)
     if found:
         named = ", ".join(f"`{path}`" for path in list(found)[:3]) + (" and others" if len(found) > 3 else "")
@@ -205,7 +203,7 @@ def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
         yield Note(f"{why}, the path of a service account's key", call)
     elif name.startswith(_OF_ITS_PAGE) and line is not None:
         yield Drop(line, f"{name} is Colab's; a script has its files where it runs")
-    elif any(_COLAB in cst_nodes.code_of(test) for test in _tests(facts, call)):
+    elif _is_of_colab(facts, call):
         return  # a script does not go there
     elif facts.is_after_training(call) and line is not None:
         yield Note(f"{_COLAB}.{name} is not there in a script: the run ends here, after training", call)
@@ -213,9 +211,11 @@ def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
         yield Decline(f"{_COLAB}.{name} is not there in a script; write what it is to do in Python", call)
 
 
-def _tests(facts: Facts, call: cst.Call) -> list[cst.BaseExpression]:
-    """Return what the branches ask that lead to a call, ``"google.colab" in sys.modules`` say, also by its name."""
-    return [facts.value(node.test) or node.test for node in facts.parents(call) if isinstance(node, cst.If)]
+def _is_of_colab(facts: Facts, node: cst.CSTNode) -> bool:
+    """Match what stands below ``if "google.colab" in sys.modules:`` or ``if IN_COLAB:``."""
+    branches = (n for n in facts.parents(node) if isinstance(n, cst.If) and facts.contains(n.body, node))
+    codes = [cst_nodes.code_of(facts.value(branch.test) or branch.test) for branch in branches]
+    return any("colab" in code.lower() and "not " not in code for code in codes)
 
 
 rule = Rule("surroundings", __doc__, find, balanced=True)

@@ -25,6 +25,22 @@ os.environ["HF_TOKEN"] = userdata.get("HF_TOKEN")
 # output
 os.environ["HF_TOKEN"] = os.environ.get("HF_TOKEN", '')
 
+# case: where only Colab goes, told by an import
+try:
+    import google.colab
+    IN_COLAB = True
+except ImportError:
+    IN_COLAB = False
+if IN_COLAB:
+    up = google.colab.files.upload()
+
+# case: where Colab does not go
+import sys
+if "google.colab" not in sys.modules:
+    import google.colab
+    up = google.colab.files.upload()
+# decline, line 4: google.colab.files.upload is not there in a script; write what it is to do in Python
+
 # case: where only Colab goes
 import sys
 IN_COLAB = "google.colab" in sys.modules

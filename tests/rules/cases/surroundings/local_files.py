@@ -36,6 +36,18 @@ if False:
 text = """/home/me
 is a text"""
 
+# case: where only Colab goes, and where it does not
+try:
+    import google.colab
+    IN_COLAB = True
+except ImportError:
+    IN_COLAB = False
+if IN_COLAB:
+    root = "/content/drive/MyDrive/a"
+else:
+    root = "/home/me/a"
+# note, line 9: only this machine, or Colab's drive, has `/home/me/a`: ...
+
 # case: the home of a rented machine, and what its programs keep there
 rows = pd.read_csv("/root/data/a.csv")
 key = "/root/.kaggle/kaggle.json"
