@@ -119,7 +119,7 @@ class Calls(Kinds):
     def called_functions(self, call: cst.Call) -> Sequence[cst.FunctionDef]:
         """Return the functions that ``call`` calls, or passes as arguments (``dataset.map(f)``)."""
         if call not in self._functions:
-            later = self._is_iterated_later(call)
+            later = self._yields and not isinstance(self.parent(call), _ITERATING)  # [train(a), train(b)]
             found = [f for f in self.run_by(call.func) if not (later and self.is_generator(f))]
             for argument in call.args if not self._passes_on(call) else ():
                 found += self._passed(argument.value)
@@ -199,10 +199,6 @@ class Calls(Kinds):
         """Yield the generators of the notebook that run where an expression is iterated over."""
         if self._yields:
             yield from sorted(filter(self.is_generator, self._values.solve(value)), key=self.order)
-
-    def _is_iterated_later(self, call: cst.Call) -> bool:
-        """Return whether the result of a call is kept: ``steps = train(model)``, ``[train(a), train(b)]``."""
-        return bool(self._yields) and not isinstance(self.parent(call), _ITERATING)
 
     def _passes_on(self, call: cst.Call) -> bool:
         """Match ``partial(f, x)``: what calls its result runs ``f``."""

@@ -216,8 +216,8 @@ class Execution(Calls):
         return tuple(call for call in fits if self.kind(self.owner(call)) == "lightning")
 
     def needs_all(self, call: cst.Call) -> bool:
-        """Return whether all ranks make a call together: a collective one, or one that joins the process group."""
-        return self.is_collective(call) or self.joins_group(call)
+        """Return whether all ranks make a call together: a collective one, or one with which Accelerate joins them."""
+        return self.is_collective(call) or self.kind(call) in ("trainer", "arguments", "accelerator")
 
     def is_training(self, call: cst.Call) -> bool:
         """Return whether a call is a part of training: ``backward()``, or a collective one."""

@@ -214,10 +214,6 @@ class Kinds(Flow):
         name, method = self.qualified(call.func), method_of(call)
         return name in libraries.SHOWING_FUNCTIONS or method in libraries.SHOWING_METHODS
 
-    def joins_group(self, call: cst.Call) -> bool:
-        """Return whether a call makes Accelerate join the process group: arguments and trainers do."""
-        return self.kind(call) in ("trainer", "arguments", "accelerator")
-
     def fills_cache(self, call: cst.Call) -> bool:
         """Return whether a call leaves data on disk that a later call of it finds: the Datasets cache, a download."""
         name = self.qualified(call.func)

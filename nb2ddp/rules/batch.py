@@ -63,32 +63,27 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if given is None:
             written = isinstance(node, cst.Call) and cst_nodes.keyword_of(node, BATCH) is not None
             missing = ACCUMULATION if written else BATCH
-            yield Decline(
-                f"nb2ddp cannot tell which batch these training arguments get; write {missing} here", node
-            )
+            why = f"nb2ddp cannot tell which batch these training arguments get; write {missing} here"
+            yield Decline(why, node)
             continue
         if options.batch == "scale":
-            yield Note(
-                "--batch scale: every rank takes the notebook's batch, so each step takes more data", node
-            )
+            why = "--batch scale: every rank takes the notebook's batch, so each step takes more data"
+            yield Note(why, node)
             continue
         kind = facts.qualified(node.func).rpartition(".")[2] if isinstance(node, cst.Call) else ""
         if kind.startswith(("GRPO", "RLOO", "OnlineDPO")):
             yield Note(_OWN_COMPLETIONS, node)
         if facts.around(node, cst.Lambda, cst.BaseComp) is not None:  # type: ignore[type-abstract]
-            yield Decline(
-                "training arguments made inside an expression cannot be followed; assign them to a variable first",
-                node,
-            )
+            why = "training arguments made inside an expression cannot be followed; assign them to a variable first"
+            yield Decline(why, node)
             continue
         shares = {BATCH: facts.our("batch_per_rank"), ACCUMULATION: facts.our("accumulation_per_rank")}
         yield _share_call(facts, node, given, shares)
         if GENERATING_STEPS in given:
             share = _generating_steps(given, shares[ACCUMULATION])
             if share is None:
-                yield Decline(
-                    f"{GENERATING_STEPS} is split as {ACCUMULATION} is, so it must be a multiple of it", node
-                )
+                why = f"{GENERATING_STEPS} is split as {ACCUMULATION} is, so it must be a multiple of it"
+                yield Decline(why, node)
                 continue
             shares[GENERATING_STEPS] = share
         yield Edit(node, "this rank's share of the batch", partial(_with_shares, names=shares))
@@ -119,28 +114,22 @@ def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
     for target in facts.attribute_targets:
         is_set = target.attr.value in DEFAULTS and facts.kind(target.value) == "arguments"
         if is_set and not facts.is_dead(target):
-            yield Decline(
-                f"{target.attr.value} is set after the training arguments are made; pass it when they are made",
-                target,
-            )
+            why = f"{target.attr.value} is set after the training arguments are made; pass it when they are made"
+            yield Decline(why, target)
     for call in facts.live_calls:
         if sets_later(facts, call):
-            yield Decline(
-                "the batch is set here a second time; pass it when the training arguments are made", call
-            )
+            why = "the batch is set here a second time; pass it when the training arguments are made"
+            yield Decline(why, call)
         if not facts.is_trainer_class(call.func) or isinstance(facts.scope(call), cst.ClassDef):
             continue
         of_package = facts.qualified(call.func).partition(".")[0] in libraries.TRAINER_PACKAGES
         by_place = sum(argument.keyword is None for argument in call.args) > 1
         if of_package and not (by_place or facts.keyword(call, "args") or facts.star_dicts(call)):
-            yield Decline(
-                "this Trainer has no training arguments, so its batch cannot be split; pass it args=", call
-            )
+            why = "this Trainer has no training arguments, so its batch cannot be split; pass it args="
+            yield Decline(why, call)
         elif not any_in_sight:
-            yield Decline(
-                "nb2ddp cannot tell how this Trainer's arguments are made; make them in a cell of the notebook",
-                call,
-            )
+            why = "nb2ddp cannot tell how this Trainer's arguments are made; make them in a cell of the notebook"
+            yield Decline(why, call)
 
 
 def _searched_batch(facts: Facts) -> Iterator[Finding]:
@@ -194,10 +183,10 @@ def _read_back(
         if number is not None and number.isdigit():
             yield Edit.to(attribute, "the notebook's value, not this rank's share of it", number)
         else:
-            yield Note(
-                "this reads one rank's share of the batch; write the number itself if the notebook's is meant",
-                attribute,
+            why = (
+                "this reads one rank's share of the batch; write the number itself if the notebook's is meant"
             )
+            yield Note(why, attribute)
 
 
 def _times_ranks(facts: Facts, attribute: cst.Attribute) -> bool:

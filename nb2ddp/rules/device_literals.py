@@ -98,9 +98,8 @@ def _variables(facts: Facts) -> Iterator[Finding]:
         if facts.qualified(call.func) == "os.environ.update":
             given = [*pairs_of(call), *(pair for argument in call.args for pair in pairs_of(argument.value))]
             for name in (name for name, _ in given if name in _OF_A_RANK):
-                yield Decline(
-                    f'set {name} on a line of its own, os.environ["{name}"] = ...: {_WHY[name]}', call
-                )
+                why = f'set {name} on a line of its own, os.environ["{name}"] = ...: {_WHY[name]}'
+                yield Decline(why, call)
 
 
 def _line(facts: Facts, node: cst.CSTNode, name: str) -> Iterator[Finding]:

@@ -43,9 +43,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for cell in facts.cells:
         if _OURS in cell.source:
             node = cell.module.body[0] if cell.module.body else None
-            yield Decline(
-                "this is a script that nb2ddp has made already: run it with `nb2ddp run` or torchrun", node
-            )
+            why = "this is a script that nb2ddp has made already: run it with `nb2ddp run` or torchrun"
+            yield Decline(why, node)
             return
     if not ranks.are_named(facts):
         return

@@ -50,10 +50,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         seen.add(statement)
         if facts.runs(statement, facts.needs_all):
-            yield Note(
-                "training depends on whether a file exists: it must exist for all ranks or for none",
-                statement,
-            )
+            why = "training depends on whether a file exists: it must exist for all ranks or for none"
+            yield Note(why, statement)
             continue
         if isinstance(statement, cst.If) and files.is_numbered(facts, statement):
             continue  # all ranks look for a free name before rank 0 makes the folder: the rule rank-zero sees to that

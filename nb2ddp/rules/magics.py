@@ -76,10 +76,10 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         yield from _value(facts, shell)
     elif shell.name == "capture":
         if shell.text in facts.loaded_names - facts.bound_names:
-            yield Decline(
-                f"the output that %%capture keeps in {shell.text} is not there in a script; print it instead",
-                shell.call,
+            why = (
+                f"the output that %%capture keeps in {shell.text} is not there in a script; print it instead"
             )
+            yield Decline(why, shell.call)
         else:
             yield Drop(statement, "%%capture hides the output of a cell in the notebook")
     elif shell.name in libraries.ENVIRONMENT_MAGICS:

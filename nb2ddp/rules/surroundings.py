@@ -94,10 +94,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         for attribute in facts.attributes:
             of_run = facts.qualified(attribute.value) == "wandb.run" or facts.comes_from(attribute, "wandb")
             if attribute.attr.value in ("name", "id") and of_run and not facts.is_dead(attribute):
-                yield Note(
-                    "only rank 0 has this W&B run: on the other ranks its name differs, so do not use it in a path",
-                    attribute,
-                )
+                why = "only rank 0 has this W&B run: on the other ranks its name differs, so do not use it in a path"
+                yield Note(why, attribute)
 
 
 # Paths that no other machine has; what lies beside the notebook, `push` finds.
@@ -160,10 +158,10 @@ def _goes_through(facts: Facts, call: cst.Call) -> bool:
 
 def _keyboard(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
     if facts.is_after_training(call):
-        yield Note(
-            f"{name}() waits for a keyboard, which a script does not have: the run ends here, after training",
-            call,
+        why = (
+            f"{name}() waits for a keyboard, which a script does not have: the run ends here, after training"
         )
+        yield Note(why, call)
     else:
         yield Decline(
             f"{name}() waits for a keyboard, and a run of several processes has none; read the value from an "

@@ -37,9 +37,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call in facts.live_calls:
         reads = libraries.READS_MLFLOW_STORE.fullmatch(facts.qualified(call.func))
         if reads is not None and not facts.is_after_training(call):
-            yield Note(
-                "ranks other than 0 have an empty MLflow store: they cannot read from it what is saved", call
-            )
+            why = "ranks other than 0 have an empty MLflow store: they cannot read from it what is saved"
+            yield Note(why, call)
 
 
 def _event_writers(facts: Facts) -> Iterator[cst.BaseExpression]:

@@ -92,9 +92,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             None if ranks or options.batch == "scale" else _batch(facts),
         )
         if options.batch == "scale" and not ranks:
-            yield Note(
-                "--batch scale: each step takes as many times the notebook's data as there are GPUs", call
-            )
+            why = "--batch scale: each step takes as many times the notebook's data as there are GPUs"
+            yield Note(why, call)
         made = facts.bound(trainer)
         anew = isinstance(made, cst.Call) and facts.keyword(made, "model_init") is not None
         yield from _checked(call, statement, check, f"{code}.model" if anew else ddp_model)
