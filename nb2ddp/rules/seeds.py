@@ -47,9 +47,16 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         name = facts.qualified(call.func)
         if _draws_for_itself(facts, call, name, streams):
             yield Edit.keyword(call, _SAME, "seed", SEED, "nb2ddp: the same on every rank")
-        once = facts.runs_once(call)  # otherwise each call would draw the same again
-        if name in libraries.GENERATORS and not call.args and once:
+        unseeded = name in libraries.GENERATORS and not call.args
+        if unseeded and facts.runs_once(call):  # otherwise each call would draw the same again
             yield Edit.to(call, _SAME, f"{cst_nodes.code_of(call.func)}({SEED})")
+        elif unseeded and not called_by_all(facts, call):
+            why = "no seed reaches this generator, so that each rank draws other numbers: give it one. Where batches"
+            yield Note(f"{why} differ by them, a loop ends, and a Trainer trains on rank 0's", call)
+        elif unseeded or (name in libraries.SEEDING and not call.args and called_by_all(facts, call)):
+            drawn = f'int.from_bytes({facts.our("os")}.urandom(4), "little")'
+            code = f"{helper(facts, 'from_main_process')}(lambda: {drawn})"
+            yield Edit.to(call, _SAME, f"{cst_nodes.code_of(call.func)}({code})")
         if name in libraries.SEARCHES and not _draws_alike(facts, call):
             yield Decline(
                 "this search would draw other values on every rank; train with the best values, give an Optuna study a "
@@ -88,9 +95,6 @@ def _of_the_moment(facts: Facts, call: cst.Call, name: str) -> Iterator[Edit]:
     for value in given:
         if by_clock(facts, value) and value not in shared_names(facts) and called_by_all(facts, call):
             yield from deferring(facts, value, why, function, wanted=partial(by_clock, facts))
-    if name in libraries.SEEDING and not call.args and called_by_all(facts, call):
-        drawn = f'int.from_bytes({facts.our("os")}.urandom(4), "little")'
-        yield Edit.to(call, why, f"{cst_nodes.code_of(call.func)}({function}(lambda: {drawn}))")
 
 
 def _draws_alike(facts: Facts, search: cst.Call) -> bool:

@@ -70,6 +70,44 @@ env = gym.make("CartPole-v1")
 state, info = env.reset()
 # note, line 2: no seed reaches this environment, so that each rank plays another game...
 
+# case: generators in functions and objects, which draw anew each time
+import numpy as np
+import torch
+class Noise:
+    def __init__(self):
+        self.rng = np.random.default_rng()
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, n):
+        self.rows = np.random.RandomState().rand(n)
+def pick(rows):
+    return np.random.default_rng().choice(rows)
+noise, data = Noise(), Rows(9)
+for part in parts:
+    row = pick(part)
+    more = np.random.default_rng().choice(part)
+# output
+import numpy as np
+import torch
+class Noise:
+    def __init__(self):
+        self.rng = np.random.default_rng(ddp.from_main_process(lambda: int.from_bytes(os.urandom(4), "little")))
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, n):
+        self.rows = np.random.RandomState(ddp.from_main_process(lambda: int.from_bytes(os.urandom(4), "little"))).rand(n)
+def pick(rows):
+    return np.random.default_rng(ddp.from_main_process(lambda: int.from_bytes(os.urandom(4), "little"))).choice(rows)
+noise, data = Noise(), Rows(9)
+for part in parts:
+    row = pick(part)
+    more = np.random.default_rng(ddp.from_main_process(lambda: int.from_bytes(os.urandom(4), "little"))).choice(part)
+
+# case: a function that a library calls for each row
+import numpy as np
+def mask(row):
+    return np.random.default_rng().random()
+d = d.map(mask)
+# note, line 3: no seed reaches this generator, so that each rank draws other numbers...
+
 # last cell
 from trl import SFTTrainer
 trainer = SFTTrainer(model, train_dataset=d)

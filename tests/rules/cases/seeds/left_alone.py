@@ -61,11 +61,6 @@ d = Dataset.from_dict({'t': list(set(rows))}).map(f)
 x = list(set(llm.generate(p)))
 print(x)
 
-# case: a function that is called for each row
-import numpy as np
-def mask(row):
-    return np.random.default_rng().random()
-
 # case: a permutation in a loop
 import torch
 for row in rows:
