@@ -48,7 +48,7 @@ FRAMEWORKS = (
     Framework("Lightning Fabric", "lightning.Fabric lightning.fabric.* lightning_fabric.* pytorch_lightning.Fabric", "backward setup launch", "", 'in a notebook Fabric(devices=2, strategy="ddp_notebook") runs the function that fabric.launch(train) gets on two GPUs; in a script strategy="ddp"'),
     Framework("LightningCLI", "", "", "lightning.pytorch.cli.LightningCLI pytorch_lightning.cli.LightningCLI", "it makes its Trainer of a command line; make L.Trainer(...) in a cell and call its fit(), which nb2ddp does convert"),
     Framework("a Trainer of Lightning's that it cannot follow", "lightning.* pytorch_lightning.*", "fit", "", "make L.Trainer(...) in a cell, or in a function that returns it, and call fit() of that"),
-    Framework("NeMo", "nemo.*", "fit", "nemo.collections.llm.finetune nemo.collections.llm.pretrain nemo.collections.llm.train", f"it trains with Lightning: give its trainer devices=2 and start the code as a script with {_TORCHRUN}"),
+    Framework("NeMo", "nemo.*", "fit set_trainer setup_training_data", "nemo.collections.*Model nemo.collections.llm.finetune nemo.collections.llm.pretrain nemo.collections.llm.train", f"it trains with Lightning: give its trainer devices=2 and start the code as a script with {_TORCHRUN}"),
     Framework("fastai", "fastai.* fastbook.* tsai.*", "fit fit_one_cycle fine_tune fit_flat_cos fit_sgdr", "", "put the training into a function, with `with learn.distrib_ctx(in_notebook=True):` around it, and start that with Accelerate's notebook_launcher(train, num_processes=2)"),
     Framework("Ultralytics", "ultralytics.*", "train", "", "its train(device=[0, 1]) runs DDP by itself"),
     Framework("Composer", "composer.*", "fit", "", "it trains on two GPUs as a script that is started with `composer -n 2 script.py`"),
@@ -115,6 +115,9 @@ _TRAINING = frozenset(
     "fit train fit_one_cycle fine_tune finetune learn train_model run_training run_training_loop run".split()
 )
 _TRAINER = re.compile(r"train|runner|learner|engine|solver|agent", re.IGNORECASE)
+_PREPARES = re.compile(
+    r"(?:Label|OneHot|Ordinal|Target)Encoder|Scaler|Normali[sz]er|Standardi[sz]|Tokenizer|Vectorizer"
+)
 _TRAINS = re.compile(
     r"train|fine[-_]?tun|(?<![a-z])(?:sft|dpo|grpo|kto|ppo|orpo|lora|dreambooth|run_\w+)", re.IGNORECASE
 )
@@ -201,7 +204,7 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
     known = {training.call for training in trainings(facts)}
     for call in facts.live_calls:
         name = (facts.method(call) or facts.qualified(call.func)).rpartition(".")[2]
-        if name not in _TRAINING or call in known or facts.called_functions(call):
+        if name not in _TRAINING or call in known or any(facts.run_by(call.func)):
             continue
         if facts.is_collective(call) or not _may_train(facts, call, name):
             continue
@@ -226,6 +229,8 @@ def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
         return name != "train" or bool(call.args)
     owner = cst.ensure_type(call.func, cst.Attribute).value
     names = {cst_nodes.code_of(owner), *facts.origins(owner)}
+    if any(map(_PREPARES.search, names)):
+        return False
     if name == "run":
         return any("train" in part.rpartition(".")[2].lower() for part in names)
     if name != "train":

@@ -47,6 +47,22 @@ TRAINS: dict[str, tuple[list[str], str]] = {
         ["from numpyro.infer import MCMC, NUTS", "mcmc = MCMC(NUTS(f), num_warmup=9)\nmcmc.run(key)"],
         'chain_method="parallel"',
     ),
+    "a library's trainer that is told a function": (
+        [
+            "from torchlake import Runner",
+            "def check(m):\n    print(m)",
+            "trainer = Runner()\ntrainer.run(rows, m, check)",
+        ],
+        "calls `trainer.run()` of torchlake",
+    ),
+    "a model of NeMo with a Trainer of Lightning's": (
+        [
+            "import lightning as L\nfrom nemo.collections.asr.models import EncDecCTCModel",
+            "t = L.Trainer()\nm = EncDecCTCModel.from_pretrained('a')\nm.set_trainer(t)",
+            "t.fit(m)",
+        ],
+        "trains with NeMo",
+    ),
     "a runner": (
         ["from mmengine.runner import Runner", "runner = Runner.from_cfg(cfg)\nrunner.train()"],
         'launcher="pytorch"',
@@ -102,6 +118,10 @@ TRAINS: dict[str, tuple[list[str], str]] = {
     ),
 }
 NOTHING: dict[str, list[str]] = {
+    "what prepares data": [
+        "from pytorch_forecasting import NaNLabelEncoder\nimport torchio as tio",
+        "encoders = {'a': NaNLabelEncoder().fit(frame.a)}\ntio.HistogramStandardization.train(paths, output_path='a')",
+    ],
     "a model's mode": ["import timm", "model = timm.create_model('x')\nmodel.train()\nmodel.train(False)"],
     "folders and files": [
         "!mkdir train\n!cat train.csv\n!git clone https://x.org/train\n!unzip -q train.zip"
