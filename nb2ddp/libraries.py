@@ -337,7 +337,6 @@ SILENT_CALLS = frozenset(
     "setdefault add filterwarnings save savefig to_json_file notebook_launcher close clear tight_layout "
     "set_transform set_format".split()
 )
-ENVIRONMENT_MAGICS = frozenset({"env", "set_env"})
 # Magics that only concern the notebook's display.
 DISPLAY_MAGICS = frozenset(
     "matplotlib pylab load_ext reload_ext unload_ext autoreload config precision pinfo pinfo2 psearch who "

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import libcst as cst
 from libcst import matchers
 
-from nb2ddp import libraries
 from nb2ddp.analysis.common_paths import makes_folder
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.files import may_exist
@@ -116,7 +115,7 @@ def _sets_environment(facts: Facts, statement: Statement, variables: Mapping[cst
     """Match ``os.environ["TORCH"] = torch.__version__`` and ``%env A=1``: an install may read the variable."""
     named = {node: reads for node, reads in variables.items() if facts.contains(statement, node)}
     shells = shell_calls_in(facts, statement)
-    named |= {shell.call: False for shell in shells if shell.name in libraries.ENVIRONMENT_MAGICS}
+    named |= {shell.call: False for shell in shells if shell.is_environment}
     own = all(c in named or facts.qualified(c.func) == "get_ipython" for c in facts.calls_in(statement))
     known = all(facts.is_imported(name) for name in facts.loads_in(statement) - {"get_ipython"})
     is_line = isinstance(statement, cst.SimpleStatementLine)

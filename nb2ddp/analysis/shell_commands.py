@@ -62,6 +62,11 @@ class ShellCall:
         return self.kind in ("system", "output") or (self.kind == "cell" and self.name == "bash")
 
     @property
+    def is_environment(self) -> bool:
+        """Return whether it sets or shows variables of the environment."""
+        return self.kind == "line" and self.name in ("env", "set_env")
+
+    @property
     def command(self) -> str:
         """Return the command line or script that the shell runs."""
         if self.kind == "line":

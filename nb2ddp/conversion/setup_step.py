@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 import libcst as cst
 
-from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.installs import InstallPlan
 from nb2ddp.analysis.shell_commands import ShellCall, command_code, shell_calls
@@ -35,7 +34,7 @@ def _runner(facts: Facts, shell: ShellCall) -> Callable[[cst.CSTNode], cst.CSTNo
     if shell.kind == "line" and shell.name == "cd":
         folder = command_code(shell.text.removeprefix("-q ").strip().strip("\"'") or "~", facts.bound_names)
         return lambda _: cst_nodes.expression(f"os.chdir(os.path.expanduser({folder}))")
-    if shell.kind == "line" and shell.name in libraries.ENVIRONMENT_MAGICS:
+    if shell.is_environment:
         name, value = shell.variable(facts.bound_names)
         return lambda _: cst_nodes.expression(
             f'os.environ.update({{"{name}": {value}}})' if value else "None"

@@ -82,7 +82,7 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
             yield Decline(why, shell.call)
         else:
             yield Drop(statement, "%%capture hides the output of a cell in the notebook")
-    elif shell.name in libraries.ENVIRONMENT_MAGICS:
+    elif shell.is_environment:
         name, value = shell.variable(facts.names_at(shell.call))
         if not value:
             yield Drop(statement, f"%{shell.name} only shows variables")
