@@ -146,20 +146,33 @@ Errors end with the code of their class (`nb2ddp.errors`):
 
 
 def sentences(source: str, kind: str) -> list[str]:
-    """Return the texts of the ``Decline("...")`` calls of a rule, with "..." for what is filled in."""
-    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    """Return the texts that the calls ``Decline("...")`` of a rule are given, with "…" for what is filled in."""
+    nodes = list(ast.walk(ast.parse(source)))
+    bound = [node for node in nodes if isinstance(node, ast.Assign)]
     texts = []
-    for call in calls:
-        if isinstance(call.func, ast.Name) and call.func.id == kind and call.args:
-            texts.append(text(call.args[0]))
+    for call in nodes:
+        if (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Name)
+            and call.func.id == kind
+            and call.args
+        ):
+            texts.append(text(call.args[0], [node for node in bound if node.lineno < call.lineno]))
     return [found for found in dict.fromkeys(texts) if found]
 
 
-def text(node: ast.expr) -> str:
-    if isinstance(node, ast.Constant):
-        return str(node.value)
-    if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+def text(node: ast.expr, bound: list[ast.Assign]) -> str:
+    """Return a text, also by its name: what was bound to that last."""
+    match node:
+        case ast.Constant(value=value):
+            return str(value)
+        case ast.JoinedStr(values=parts):
+            return "".join(text(part, bound) or "…" for part in parts)
+        case ast.FormattedValue(value=value):
+            return text(value, bound)
+        case ast.Name(id=name):
+            named = [b for b in bound if any(isinstance(t, ast.Name) and t.id == name for t in b.targets)]
+            return text(max(named, key=lambda b: b.lineno).value, bound) if named else ""
     return ""
 
 
