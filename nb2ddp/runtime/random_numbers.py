@@ -1,5 +1,6 @@
 """Seed the random generators, and keep them alike on all ranks."""
 
+import importlib.util
 import random
 import sys
 from typing import Any
@@ -17,8 +18,6 @@ def _seed_all(seed: int) -> None:
 
 
 def _installed(package: str) -> bool:
-    import importlib.util
-
     return importlib.util.find_spec(package) is not None
 
 

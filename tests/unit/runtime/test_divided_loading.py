@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -359,3 +362,18 @@ def test_it_travels_with_loops_that_have_a_loader() -> None:
     assert "divided_loading" not in used_names(loop + "loader = DataLoader(rows)", "ddp")
     assert "divided_loading" not in used_names("ddp.wrap_trainer(trainer)\n" + loader, "ddp")
     assert "class _Loading:" not in support_module(used_names(loop, "ddp"))
+
+
+def test_a_worker_that_is_no_fork_does_not_run_the_script(tmp_path: Path) -> None:
+    program = """
+    import ddp_support as ddp
+    ddp.init()
+    import torch
+    rows = torch.utils.data.TensorDataset(torch.arange(4))
+    loader = torch.utils.data.DataLoader(rows, batch_size=2, num_workers=1, multiprocessing_context="spawn")
+    print([batch.tolist() for batch, in loader])
+    """
+    (tmp_path / "ddp_support.py").write_text(support_module(frozenset({"init"})))
+    (tmp_path / "script.py").write_text(textwrap.dedent(program))
+    ended = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, text=True, capture_output=True)
+    assert (ended.stdout, ended.returncode) == ("[[0, 1], [2, 3]]\n", 0), ended.stderr
