@@ -25,7 +25,7 @@ from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Statement
+from nb2ddp.source.cells import Statement, imported_modules
 
 # Line magics that are shell commands.
 COMMANDS = frozenset("ls cat cp mv rm mkdir rmdir pwd man less more ll pip conda mamba uv".split())
@@ -128,8 +128,11 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         why = f"%%run_ddp {shell.text} trains nothing"
         yield Drop(facts.statement(shell.call), why, comment=f"{why}: what stood below it is left out")
     elif shell.name == "writefile":
-        append = shell.text.startswith("-a ")
-        path = command_code(shell.text.removeprefix("-a ").strip().strip("\"'"), facts.names_at(shell.call))
+        append, file = shell.text.startswith("-a "), shell.text.removeprefix("-a ").strip().strip("\"'")
+        path = command_code(file, facts.names_at(shell.call))
+        if _is_reloaded(facts, shell, file):
+            why = f"%autoreload reads {file} again here, and a script reads a module once: write it before its import"
+            yield Decline(why, shell.call)
         mode = ', "a"' if append else ""
         ends = shell.body.endswith("\n") or not shell.body
         body = shell.body if ends else f"{shell.body}\n"  # as IPython's
@@ -139,6 +142,16 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         yield Decline(
             f"%%{shell.name} is a cell magic that nb2ddp does not know; write it in Python", shell.call
         )
+
+
+def _is_reloaded(facts: Facts, shell: ShellCall, file: str) -> bool:
+    """Return whether a cell writes a module that one above it imports, and ``%autoreload`` looks for such changes."""
+    module = file.removeprefix("./").removesuffix(".py").replace("/", ".")
+    looks = any(
+        other.name == "autoreload" and other.text not in ("", "0", "off") for other in shell_calls(facts)
+    )
+    above = (node for node in facts.collected.import_nodes if facts.order(node) < facts.order(shell.call))
+    return looks and any(module in imported_modules(node) for node in above)
 
 
 def _of_results(facts: Facts) -> Iterator[Finding]:

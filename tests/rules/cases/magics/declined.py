@@ -38,3 +38,16 @@ get_ipython().run_cell("x = 1")
 # case: the figures of %timeit
 t = %timeit -o f()
 # decline, line 1: the value of %timeit is not there in a script; write it in Python
+
+# case: a module that is written again where %autoreload reads it again
+%load_ext autoreload
+%autoreload 2
+# %%
+%%writefile steps.py
+rate = 0.1
+# %%
+import steps
+# %%
+%%writefile steps.py
+rate = 0.2
+# decline, cell 4, line 1: %autoreload reads steps.py again here, and a script reads a module once: write it before its import
