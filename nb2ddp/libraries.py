@@ -284,7 +284,7 @@ CALLED_ALONE = frozenset(
 )
 # Functions that return None.
 GIVE_NOTHING = (RECORDING_FUNCTIONS - {"len", "json.dumps", "joblib.dump"}) | frozenset(
-    "shutil.rmtree time.sleep matplotlib.pyplot.close".split()
+    "shutil.rmtree time.sleep matplotlib.pyplot.close random.shuffle numpy.random.shuffle".split()
 )
 # Make settings of keyword arguments.
 SETTINGS_MAKERS = frozenset(
@@ -335,7 +335,7 @@ SILENT_CALLS = frozenset(
     "train print display show pprint get_ipython print_trainable_parameters evaluate login notebook_login "
     "empty_cache collect seed manual_seed set_seed clear_output makedirs mkdir append extend insert update "
     "setdefault add filterwarnings save savefig to_json_file notebook_launcher close clear tight_layout "
-    "set_transform set_format".split()
+    "set_transform set_format info backward zero_grad".split()
 )
 # Magics that only concern the notebook's display.
 DISPLAY_MAGICS = frozenset(

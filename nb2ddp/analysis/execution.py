@@ -11,7 +11,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis.calls import Calls
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.source.cells import CodeCell, Statement, root_of
-from nb2ddp.source.cst_nodes import given, method_of
+from nb2ddp.source.cst_nodes import given, is_word, keyword_of, method_of
 
 _OF_CONTAINERS = frozenset("items values get pop popleft".split())
 _SEARCHES = 32  # how many are kept, those used last
@@ -98,6 +98,7 @@ class Execution(Calls):
             name = self.qualified(value.func)
             called = method_of(value) or name.rpartition(".")[2]
             silent = called in libraries.SILENT_CALLS or called.startswith(("save_", "push_to_hub"))
+            silent |= is_word(keyword_of(value, "inplace"), "True")
             if silent or name == "os.system" or name.startswith("google.colab."):
                 return None
             if name in libraries.GIVE_NOTHING or value in self.lightning_fits or self._gives_nothing(value):

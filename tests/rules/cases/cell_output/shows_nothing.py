@@ -62,3 +62,20 @@ def f():
 # case: what Colab does with its page
 from google.colab import drive
 drive.mount("/content/drive")
+
+# case: a table's own report, and one that is changed in place
+import pandas as pd
+df.info()
+# %%
+df.drop(columns=["a"], inplace=True)
+# %%
+df.fillna(0, inplace=True)
+
+# case: what shuffles in place
+import random
+random.shuffle(rows)
+
+# case: a gradient
+loss.backward()
+# %%
+optimizer.zero_grad()
