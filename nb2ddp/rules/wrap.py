@@ -89,7 +89,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             "before",
             f"{ddp_model} = {wrap}({arguments})  # nb2ddp: {why}",
             why.partition(";")[0],
-            None if ranks or options.batch == "scale" else _batch(facts),
+            None if ranks or whole or options.batch == "scale" else _batch(facts),
         )
         if options.batch == "scale" and not ranks:
             why = "--batch scale: each step takes as many times the notebook's data as there are GPUs"

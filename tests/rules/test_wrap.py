@@ -7,7 +7,7 @@ import pytest
 from nb2ddp import libraries
 from nb2ddp.rewriting.findings import Batch
 from nb2ddp.rules.wrap import rule
-from tests.support.helpers import check_rewritten
+from tests.support.helpers import check_rewritten, converted
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,17 @@ def test_the_report_knows_the_batch_that_is_computed_in_turns(more: str, batch: 
     )
     (change, _) = check_rewritten(rule, source + "t.train()\n", source + after).changes
     assert change.data == batch
+
+
+def test_a_batch_that_every_rank_computes_is_not_called_divided() -> None:
+    source = """
+    class Own(SFTTrainer):
+        def compute_loss(self, model, inputs, **more):
+            open("log", "a").write("x")
+            return super().compute_loss(model, inputs, **more)
+    t = Own(llm, args=a)
+    t.train()
+    """
+    conversion = converted(SOURCE.format(""), source)
+    (change,) = (change for change in conversion.changes if "every rank computes" in change.why)
+    assert change.data is None
