@@ -206,9 +206,7 @@ class Execution(Calls):
             return method not in libraries.CALLED_ALONE
         if method == "backward":  # once, outside a loop, it shows how gradients are made
             return self.training_loop(call) is not None
-        if self.gathers(call):
-            return True
-        return self.qualified(call.func) in libraries.COLLECTIVE_FUNCTIONS
+        return self.gathers(call) or self.qualified(call.func) in libraries.COLLECTIVE_FUNCTIONS
 
     @cached_property
     def lightning_fits(self) -> tuple[cst.Call, ...]:

@@ -57,9 +57,7 @@ def is_future(statement: cst.CSTNode) -> bool:
 def _needs_block(facts: Facts, call: cst.Call, shell: ShellCall | None) -> bool:
     """Return whether other rules insert a name of the init block here: around writes, commands and tests for files."""
     if shell is not None:
-        return (
-            not shell.is_install and not shell.is_environment and shell.name not in libraries.DISPLAY_MAGICS
-        )
+        return not (shell.is_install or shell.is_environment or shell.name in libraries.DISPLAY_MAGICS)
     return is_for_some(facts, call)
 
 

@@ -155,12 +155,9 @@ def _use(facts: Facts, node: cst.Name | cst.Attribute) -> Iterator[Refusal]:
 def _may_take(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call may get a sharded model; what functions of the notebook do with it is looked at there."""
     name = facts.qualified(call.func)
-    return (
-        (name.partition(".")[0] in libraries.UNSLOTH_PACKAGES and facts.method(call) in _PREPARING)
-        or name in _SHOWING
-        or facts.is_trainer_class(call.func)
-        or bool(facts.called_functions(call))
-    )
+    prepares = name.partition(".")[0] in libraries.UNSLOTH_PACKAGES and facts.method(call) in _PREPARING
+    looked_at = facts.is_trainer_class(call.func) or bool(facts.called_functions(call))
+    return prepares or looked_at or name in _SHOWING
 
 
 def _declined(use: str, node: cst.CSTNode) -> Refusal:

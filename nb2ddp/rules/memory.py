@@ -123,10 +123,8 @@ def _reads_weights(facts: Facts, call: cst.Call) -> bool:
     if facts.switch(call, "use_dora") != {False}:
         return True
     _, start = facts.argument(call, "init_lora_weights")
-    return not _is_absent_value(facts, call, "loftq_config") or (
-        start is not None
-        and cst_nodes.code_of(facts.value(start) or start) not in ("True", "False", '"gaussian"')
-    )
+    code = "True" if start is None else cst_nodes.code_of(facts.value(start) or start)
+    return not _is_absent_value(facts, call, "loftq_config") or code not in ("True", "False", '"gaussian"')
 
 
 def _is_absent_value(facts: Facts, call: cst.Call, keyword: str) -> bool:
