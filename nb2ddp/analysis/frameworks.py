@@ -319,7 +319,5 @@ def _on_two(words: list[str]) -> str:
             f"`{shown if len(shown) < 80 else shown[:77] + '...'}` starts it on two GPUs, if its code trains with a "
             "Trainer of Transformers, with Accelerate or with DDP; nb2ddp converts what stands in cells"
         )
-    unknown = (
-        "nb2ddp converts what stands in cells; how this trains on several GPUs is in its own documentation"
-    )
+    unknown = "nb2ddp converts what stands in cells; for several GPUs see its own documentation"
     return next((advice for start, advice in COMMANDS if line.startswith(start)), unknown)

@@ -67,6 +67,11 @@ class ShellCall:
         return self.kind == "line" and self.name in ("env", "set_env")
 
     @property
+    def file(self) -> str:
+        """Return the file that ``%%writefile`` writes."""
+        return self.text.removeprefix("-a ").strip().strip("\"'")
+
+    @property
     def command(self) -> str:
         """Return the command line or script that the shell runs."""
         if self.kind == "line":

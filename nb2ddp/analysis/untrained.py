@@ -97,8 +97,7 @@ def _written(facts: Facts) -> _Found:
     others = [shell for shell in shell_calls(facts) if shell.kind == "cell" and not shell.is_shell]
     for shell in others:
         if shell.name == "writefile" and _TRAINS.search(shell.body):
-            file = shell.text.removeprefix("-a ").strip().strip("\"'")
-            yield f"{_UNSEEN} {file}, which %%writefile writes here: {_instead(shell.body)}", shell.call
+            yield f"{_UNSEEN} {shell.file}, which %%writefile writes here: {_instead(shell.body)}", shell.call
     for string in facts.strings:
         text = cst_nodes.string_value(string) or ""
         of_module = text.count("\n") > 3 and _TRAINS.search(text) and "import " in text
@@ -111,9 +110,7 @@ def _instead(code: str) -> str:
     if "torch_xla" in code:
         return "it trains on a TPU, and nb2ddp converts training on CUDA GPUs"
     if "torch.distributed" in code or "accelerate" in code:
-        return (
-            "start it with torchrun as it is where it divides its batches itself, or put its code into a cell"
-        )
+        return "start it with torchrun where it divides its batches itself, or put its code into a cell"
     return "put its code into a cell"
 
 

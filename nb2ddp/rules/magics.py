@@ -12,6 +12,7 @@ know is left out with a note; one that runs code, as ``%run`` does, stops the co
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -20,12 +21,13 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.rank_zero_work import kept_open
 from nb2ddp.analysis.shell_commands import ShellCall, command_code, literal, shell_calls
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Statement, imported_modules
+from nb2ddp.source.cells import Statement, imported_modules, parse_cell
 
 # Line magics that are shell commands.
 COMMANDS = frozenset("ls cat cp mv rm mkdir rmdir pwd man less more ll pip conda mamba uv".split())
@@ -128,11 +130,8 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         why = f"%%run_ddp {shell.text} trains nothing"
         yield Drop(facts.statement(shell.call), why, comment=f"{why}: what stood below it is left out")
     elif shell.name == "writefile":
-        append, file = shell.text.startswith("-a "), shell.text.removeprefix("-a ").strip().strip("\"'")
-        path = command_code(file, facts.names_at(shell.call))
-        if _is_reloaded(facts, shell, file):
-            why = f"%autoreload reads {file} again here, and a script reads a module once: write it before its import"
-            yield Decline(why, shell.call)
+        append, path = shell.text.startswith("-a "), command_code(shell.file, facts.names_at(shell.call))
+        yield from _of_module(facts, shell)
         mode = ', "a"' if append else ""
         ends = shell.body.endswith("\n") or not shell.body
         body = shell.body if ends else f"{shell.body}\n"  # as IPython's
@@ -144,14 +143,21 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         )
 
 
-def _is_reloaded(facts: Facts, shell: ShellCall, file: str) -> bool:
-    """Return whether a cell writes a module that one above it imports, and ``%autoreload`` looks for such changes."""
-    module = file.removeprefix("./").removesuffix(".py").replace("/", ".")
+def _of_module(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
+    """Decline a module that is written again after its import, and note one that keeps a file open."""
+    module = shell.file.removeprefix("./").removesuffix(".py").replace("/", ".")
+    imports = [node for node in facts.collected.import_nodes if module in imported_modules(node)]
     looks = any(
         other.name == "autoreload" and other.text not in ("", "0", "off") for other in shell_calls(facts)
     )
-    above = (node for node in facts.collected.import_nodes if facts.order(node) < facts.order(shell.call))
-    return looks and any(module in imported_modules(node) for node in above)
+    if looks and any(facts.order(node) < facts.order(shell.call) for node in imports):
+        why = f"%autoreload reads {shell.file} again here, and a script reads a module once: write it before its import"
+        yield Decline(why, shell.call)
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+        own = Facts([parse_cell(1, shell.body)] if imports else [])
+        if any(own.scope(call) is None and kept_open(own, call) is not None for call in own.live_calls):
+            why = f"{shell.file} keeps a file open, to which every rank that imports it writes: open it in a cell"
+            yield Note(why, shell.call)
 
 
 def _of_results(facts: Facts) -> Iterator[Finding]:

@@ -114,7 +114,7 @@ TRAINS: dict[str, tuple[list[str], str]] = {
     "torchrun": (["!torchrun --nproc_per_node 1 finetune.py"], "give it --nproc_per_node 2"),
     "another command": (
         ["!autotrain llm --train"],
-        "how this trains on several GPUs is in its own",
+        "for several GPUs see its own documentation",
     ),
 }
 NOTHING: dict[str, list[str]] = {

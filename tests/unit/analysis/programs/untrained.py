@@ -179,7 +179,7 @@ open('t.py', 'w').write(code)
 %%writefile t.py
 import torch.distributed as dist
 loss.backward()
-# answer: start it with torchrun as it is where it divides its batches itself
+# answer: start it with torchrun where it divides its batches itself
 # answer: cell 1
 
 # case: a Trainer that nothing makes
