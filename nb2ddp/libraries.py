@@ -344,8 +344,6 @@ DISPLAY_MAGICS = frozenset(
     "automagic run_ddp autosave reset_selective memit".split()
 )
 
-GPU_0 = "cuda:0"
-
 # Each process reads its own.
 CLOCKS = frozenset(
     "time.time time.perf_counter time.monotonic time.time_ns time.perf_counter_ns time.monotonic_ns "

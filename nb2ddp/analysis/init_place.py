@@ -31,7 +31,7 @@ def first_below(facts: Facts) -> cst.CSTNode | None:
         needs_block = (
             any(facts.contains(statement, value) for value in shown)
             or any(_needs_block(facts, call, shells.get(call)) for call in facts.calls_in(statement))
-            or libraries.GPU_0 in map(cst_nodes.string_value, facts.nodes(cst.SimpleString, within=statement))
+            or "cuda:" in cst_nodes.code_of(statement)
             or facts.loads_in(statement) & missing
         )
         if needs_block or not _is_light(facts, statement, shells):

@@ -44,10 +44,7 @@ from nb2ddp.rewriting.findings import Batch, Decline, Edit, Finding, Insert, Not
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
-_OWN_COMPLETIONS = (
-    "each rank samples its own completions: rewards and losses are of an equivalent run, not equal to the "
-    "notebook's"
-)
+_OWN_COMPLETIONS = "each rank samples its own completions: an equivalent run, not the notebook's own figures"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:

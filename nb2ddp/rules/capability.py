@@ -21,16 +21,10 @@ from nb2ddp.source import cst_nodes
 
 T4_MEMORY = 16.0  # GiB; PyTorch sees 15 of them
 _FP8 = "a T4 computes no FP8 (that takes compute capability 8.9: an L4, an H100); "
-_FLASH = (
-    "a T4 runs no FlashAttention (that takes compute capability 8.0: an A100, an L4); "
-    'use attn_implementation="sdpa"'
-)
+_FLASH = 'a T4 runs no FlashAttention (an A100 or an L4 does); use attn_implementation="sdpa"'
 # By a keyword of any call: how its code looks where a T4 cannot do it, and what to say.
 _KEYWORDS = {
-    "load_in_fp8": (
-        r"(?!False|None)",
-        f"{_FP8}load_in_4bit=True in place of load_in_fp8 loads the model there",
-    ),
+    "load_in_fp8": (r"(?!False|None)", f"{_FP8}load_in_4bit=True loads the model there"),
     "mixed_precision": (r".fp8.$", f'{_FP8}mixed_precision="fp16" trains there'),
     "attn_implementation": (r"[\"'].*flash", _FLASH),
     "use_flash_attention_2": (r"True$", _FLASH),

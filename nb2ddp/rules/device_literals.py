@@ -1,7 +1,7 @@
-"""Replace GPU 0, written as a number or ``"cuda:0"``, by this rank's GPU.
+"""Replace the notebook's GPU, written as a number or ``"cuda:0"``, by this rank's GPU.
 
-``"cuda"`` needs no change: after ``torch.cuda.set_device`` it means this rank's GPU. Nor does ``torch.load(path)``:
-what was saved from GPU 0, each rank loads to its own, unless a ``map_location`` says otherwise.
+A notebook that names one number alone, 0 or not, means its only GPU. ``"cuda"`` is this rank's own already, and so is
+where ``torch.load(path)`` loads what was saved from GPU 0, unless a ``map_location`` says otherwise.
 CUDA_VISIBLE_DEVICES is set only where the script runs as one process: a mask with one device would put all ranks on
 one GPU. So are RANK, WORLD_SIZE and what else torchrun sets: with the notebook's values every rank would be rank 0.
 
@@ -31,11 +31,10 @@ from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
 from nb2ddp.source import cst_nodes
 
+_GPU = re.compile(r"cuda:(\d+)")
 MASK = "CUDA_VISIBLE_DEVICES"
 _OF_A_RANK = libraries.LAUNCH_VARIABLES | {MASK}
-_OTHER_GPU = (
-    '"{}" names a GPU of another rank, where every rank would put this; write "cuda" for each rank\'s own GPU'
-)
+_OTHER_GPU = '"{}" is one of several GPUs here, and a rank has one alone: it fails, or all put this there; write "cuda"'
 # Functions of torch.cuda to which 0 is no device.
 _NO_DEVICE = frozenset({"manual_seed", "manual_seed_all", "Event", "GradScaler", "autocast"})
 _MASKED = "under torchrun every rank has a GPU of its own; the mask would put all on one"
@@ -44,44 +43,57 @@ _WHY = dict.fromkeys(_OF_A_RANK, _LAUNCHED) | {MASK: _MASKED}
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    local_rank = facts.our("local_rank")
-    for string in facts.strings:
-        value = cst_nodes.string_value(string)
-        item = facts.parent(string)
-        if isinstance(item, cst.DictElement) and item.key is string:
-            continue  # the GPU that something was saved from, in map_location
-        if value == libraries.GPU_0:
-            assert isinstance(string, cst.SimpleString)
-            code = f"f{string.quote}cuda:{{{local_rank}}}{string.quote}"
-            yield Edit.to(string, "this rank's GPU", code)
-        elif value is not None and value.startswith("cuda:") and value[5:].isdigit():
-            yield Note(_OTHER_GPU.format(value), string)
+    local_rank, named = facts.our("local_rank"), list(_devices(facts))
+    is_only = len({number for _, number in named}) == 1
+    for node, number in named:
+        if number != "0" and not is_only:
+            yield Note(_OTHER_GPU.format(f"cuda:{number}"), node)
+            continue
+        text = f"f{node.quote}cuda:{{{local_rank}}}{node.quote}" if isinstance(node, cst.SimpleString) else ""
+        yield Edit.to(node, "this rank's GPU", text or local_rank)
     yield from _variables(facts)
-    for call in facts.calls:
-        for argument in call.args:
-            made = facts.bound(argument.value)  # device = 0 if torch.cuda.is_available() else -1
-            number = made.body if isinstance(made, cst.IfExp) else argument.value
-            is_0 = isinstance(number, cst.Integer) and number.value == "0"
-            if is_0 and _is_device(facts, call, argument):
-                yield Edit.to(number, "this rank's GPU", local_rank)
     for shell in shell_calls(facts):
-        if shell.kind == "line" and shell.name in ("env", "set_env") and (name := _set_by(shell.text)):
+        name, value = shell.variable(frozenset()) if shell.is_environment else ("", "")
+        if value and name in _OF_A_RANK:
             yield from _line(facts, shell.call, name)
 
 
-def _is_device(facts: Facts, call: cst.Call, argument: cst.Arg) -> bool:
-    """Return whether 0, as this argument, means the first GPU."""
-    name = facts.qualified(call.func)
+def _devices(facts: Facts) -> Iterator[tuple[cst.BaseExpression, str]]:
+    """Yield what names a GPU by its number, and the number: ``"cuda:1"``, ``x.cuda(1)``, ``f"cuda:{gpu}"``."""
+    for string in facts.strings:
+        item, found = facts.parent(string), _GPU.fullmatch(cst_nodes.string_value(string) or "")
+        is_key = (
+            isinstance(item, cst.DictElement) and item.key is string
+        )  # map_location: where it was saved from
+        if found is not None and not is_key:
+            yield string, found[1]
+    for text in facts.nodes(cst.FormattedString):
+        match text.parts:
+            case [cst.FormattedStringText("cuda:"), cst.FormattedStringExpression(expression=given)]:
+                yield from _numbers(facts, given)
+    for call in facts.calls:
+        for argument in call.args:
+            numbers = _numbers(facts, argument.value)
+            yield from (named for named in numbers if _is_device(facts, call, argument, named[1]))
+
+
+def _numbers(facts: Facts, node: cst.BaseExpression) -> Iterator[tuple[cst.BaseExpression, str]]:
+    """Yield an expression whose value is a number, and that; of ``0 if torch.cuda.is_available() else -1`` the 0."""
+    known = facts.value(node)
+    chosen = known.body if isinstance(known, cst.IfExp) else known
+    if isinstance(chosen, cst.Integer):
+        yield (chosen if chosen is not known else node), chosen.value
+
+
+def _is_device(facts: Facts, call: cst.Call, argument: cst.Arg, number: str) -> bool:
+    """Return whether a number, as this argument, means a GPU."""
+    name, method = facts.qualified(call.func), facts.method(call)
     if name.startswith("torch.cuda."):
-        return name.rpartition(".")[2] not in _NO_DEVICE
-    keyword = argument.keyword.value if argument.keyword is not None else ""
-    return name == "torch.device" or keyword == "device" or facts.method(call) in ("cuda", "to")
-
-
-def _set_by(text: str) -> str | None:
-    """Return which variable of a rank ``%env`` with this text sets; with the bare name it only shows it."""
-    name = re.split(r"[\s=]", text, maxsplit=1)[0]
-    return name if name in _OF_A_RANK and name != text else None
+        last = name.rpartition(".")[2]
+        return last not in _NO_DEVICE and (number == "0" or "device" in last or "mem" in last)
+    is_keyword = argument.keyword is not None and argument.keyword.value == "device"
+    is_keyword = is_keyword and (number == "0" or name in libraries.PIPELINES)
+    return name == "torch.device" or is_keyword or method == "cuda" or (method == "to" and number == "0")
 
 
 def _variables(facts: Facts) -> Iterator[Finding]:

@@ -29,9 +29,36 @@ torch.cuda.manual_seed(0)
 # case: a text about the GPU
 print("running on cuda:0 now")
 
-# case: another GPU
+# case: another GPU beside GPU 0
+model = model.to("cuda:0")
 judge = judge.to("cuda:1")
-# note, line 1: "cuda:1" names a GPU of another rank...
+batch = batch.cuda(2)
+# output
+model = model.to(f"cuda:{local_rank}")
+judge = judge.to("cuda:1")
+batch = batch.cuda(2)
+# note, line 2: "cuda:1" is one of several GPUs here, and a rank has one alone: it fails, or all put this there...
+# note, line 3: "cuda:2" is one of several GPUs here...
+
+# case: another GPU than GPU 0, which all that is named lies on
+gpu = 1
+torch.cuda.set_device(1)
+torch.cuda.set_per_process_memory_fraction(0.5, 1)
+device = torch.device(f"cuda:{gpu}" if torch.cuda.is_available() else "cpu")
+model = model.cuda(gpu).to(torch.device("cuda", 1))
+print(torch.cuda.get_device_name(1), torch.cuda.memory_allocated(1))
+# output
+gpu = 1
+torch.cuda.set_device(local_rank)
+torch.cuda.set_per_process_memory_fraction(0.5, local_rank)
+device = torch.device(f"cuda:{local_rank}" if torch.cuda.is_available() else "cpu")
+model = model.cuda(local_rank).to(torch.device("cuda", local_rank))
+print(torch.cuda.get_device_name(local_rank), torch.cuda.memory_allocated(local_rank))
+
+# case: numbers that are no GPU's
+torch.cuda.Stream(priority=1)
+play(sound, device=2)
+temperature.to(3)
 
 # case: a file that is loaded, which init() brings to the rank's own GPU
 model.load_state_dict(torch.load("model.pt"))
@@ -54,6 +81,7 @@ model.load_state_dict(torch.load("model.pt", map_location={"cuda:1": "cpu", "cud
 places = {"cuda:0": "cpu", "cuda:3": "cuda"}
 model.load_state_dict(torch.load("model.pt", places))
 
-# case: a GPU of another rank to which something is loaded
+# case: another GPU to which something is loaded
 model.load_state_dict(torch.load("model.pt", map_location={"cuda:0": "cuda:1"}))
-# note, line 1: "cuda:1" names a GPU of another rank...
+# output
+model.load_state_dict(torch.load("model.pt", map_location={"cuda:0": f"cuda:{local_rank}"}))
