@@ -87,10 +87,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _share_call(
-    facts: Facts,
-    node: cst.Call | cst.Dict,
-    given: Mapping[str, cst.BaseExpression],
-    names: Mapping[str, str],
+    facts: Facts, node: cst.Call | cst.Dict, given: Mapping[str, cst.BaseExpression], names: Mapping[str, str]
 ) -> Insert:
     """Return the line that splits the batch above the statement that makes the arguments."""
     values = batch_code(given)

@@ -62,9 +62,7 @@ def _devices(facts: Facts) -> Iterator[tuple[cst.BaseExpression, str]]:
     """Yield what names a GPU by its number, and the number: ``"cuda:1"``, ``x.cuda(1)``, ``f"cuda:{gpu}"``."""
     for string in facts.strings:
         item, found = facts.parent(string), _GPU.fullmatch(cst_nodes.string_value(string) or "")
-        is_key = (
-            isinstance(item, cst.DictElement) and item.key is string
-        )  # map_location: where it was saved from
+        is_key = isinstance(item, cst.DictElement) and item.key is string  # where it was saved from
         if found is not None and not is_key:
             yield string, found[1]
     for text in facts.nodes(cst.FormattedString):

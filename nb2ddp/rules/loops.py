@@ -129,7 +129,7 @@ def _is_in_sight(facts: Facts, made: Sequence[cst.Call], backward: Sequence[cst.
     if any(not facts.qualified(call.func).startswith("torch.") for call in made):
         return True
     loops = [loop for call in backward if (loop := facts.training_loop(call)) is not None]
-    return any(facts.kind(call.func) == "model" for loop in loops for call in facts.calls_in(loop))
+    return any(facts.runs(loop, lambda call: facts.kind(call.func) == "model") for loop in loops)
 
 
 def _is_frozen(facts: Facts, parameters: cst.Call) -> bool:

@@ -310,3 +310,26 @@ for x in loader:
     model(x).sum().backward()
     optimizer.step()
 ddp.check_replicas()
+
+# case: a model that a helper steps by hand
+net = torch.nn.Linear(2, 1)
+def step(model, rows):
+    model(rows).sum().backward()
+    with torch.no_grad():
+        model.weight -= 0.1 * model.weight.grad
+def fit(model):
+    for rows in loader:
+        step(model, rows)
+fit(net)
+# output
+ddp.parallelize_trained()  # nb2ddp: each rank computes its part of every batch, of all models that optimizers train
+net = torch.nn.Linear(2, 1)
+def step(model, rows):
+    model(rows).sum().backward()
+    with torch.no_grad():
+        model.weight -= 0.1 * model.weight.grad
+def fit(model):
+    for rows in loader:
+        step(model, rows)
+fit(net)
+ddp.check_replicas()
