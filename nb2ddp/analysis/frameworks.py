@@ -308,6 +308,8 @@ def _module(words: list[str]) -> list[str]:
 def _on_two(words: list[str]) -> str:
     """Return how a command trains on two GPUs."""
     line = " ".join([words[0].rpartition("/")[2], *words[1:]])
+    if told := re.search(r"--(?:nproc.per.node|num_processes|num_gpus)[ =]([2-9]|\d\d+)(?!\S)", line):
+        return f"{STARTS}, and trains in {told[1]} as it is"
     if _PYTHON.match(words[0]):
         for name in _module(words):
             if own := next((f for f in FRAMEWORKS if _fits(f"{name}.", f.origins)), None):

@@ -111,6 +111,7 @@ TRAINS: dict[str, tuple[list[str], str]] = {
     ),
     "TRL's command": (["!trl sft --model_name_or_path a"], "give it --num_processes 2"),
     "Accelerate's": (["!accelerate launch train_dreambooth.py"], "give it --multi_gpu --num_processes 2"),
+    "torchrun on two": (["!torchrun --nproc_per_node=2 finetune.py"], "and trains in 2 as it is"),
     "torchrun": (["!torchrun --nproc_per_node 1 finetune.py"], "give it --nproc_per_node 2"),
     "another command": (
         ["!autotrain llm --train"],
