@@ -113,7 +113,8 @@ DATASET_FUNCTIONS = frozenset(
 # Functions whose result is cached on disk, for other processes to read.
 CACHED_FUNCTIONS = frozenset(
     "datasets.load_dataset datasets.Dataset.from_generator datasets.Dataset.from_json "
-    "datasets.Dataset.from_csv datasets.Dataset.from_parquet huggingface_hub.Repository".split()
+    "datasets.Dataset.from_csv datasets.Dataset.from_parquet huggingface_hub.Repository optuna.create_study "
+    "optuna.study.create_study".split()
 )
 # Functions and classes of libraries that download by their name, or always do, and find the files again afterwards.
 DOWNLOADS = re.compile(

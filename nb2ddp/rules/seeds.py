@@ -58,12 +58,16 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             code = f"{helper(facts, 'from_main_process')}(lambda: {drawn})"
             yield Edit.to(call, _SAME, f"{cst_nodes.code_of(call.func)}({code})")
         if name in libraries.SEARCHES and not _draws_alike(facts, call):
-            yield Decline(
-                "this search would draw other values on every rank; train with the best values, give an Optuna study a "
-                "sampler with a seed and no storage, timeout or n_jobs, or search with a Trainer's "
-                "hyperparameter_search(), which draws them on rank 0",
-                call,
+            draws = not name.startswith("optuna") or any(
+                facts.method(c) in ("optimize", "ask") for c in calls
             )
+            if draws or (facts.keyword(call, "storage") and facts.switch(call, "load_if_exists") != {True}):
+                yield Decline(
+                    "this search would draw other values on every rank: train with the best values, give an Optuna "
+                    "study a sampler with a seed and no storage, timeout or n_jobs, or use a Trainer's "
+                    "hyperparameter_search()",
+                    call,
+                )
         yield from _of_the_moment(facts, call, name)
     yield from _environments(facts, calls)
     yield from _orders_of_sets(facts, calls)
@@ -73,10 +77,8 @@ def _environments(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:
     """Note environments of reinforcement learning that get no seed: the system gives each process another one."""
     made = [call for call in calls if _ENVIRONMENTS.fullmatch(facts.qualified(call.func))]
     seeds = (facts.keyword(call, "seed") for call in calls if facts.method(call) == "reset")
-    seeding = (
-        facts.method(call) == "seed" and facts.qualified(call.func) not in libraries.SEEDING for call in calls
-    )
-    if not made or any(seeds) or any(seeding):
+    own = (facts.method(c) == "seed" and facts.qualified(c.func) not in libraries.SEEDING for c in calls)
+    if not made or any(seeds) or any(own):
         return
     yield Note(
         "no seed reaches this environment, so that each rank plays another game, and the run ends at the first batch "

@@ -96,6 +96,14 @@ from openimages.download import _download_images_by_id
 with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
     _download_images_by_id(ids, "train", "./images")
 
+# case: a study that is kept in a store
+import optuna
+study = optuna.create_study(storage="sqlite:///a.db", load_if_exists=True)
+# output
+import optuna
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    study = optuna.create_study(storage="sqlite:///a.db", load_if_exists=True)
+
 # last cell
 t = SFTTrainer(llm)
 t.train()

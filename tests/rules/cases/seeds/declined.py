@@ -4,7 +4,12 @@
 import optuna
 study = optuna.create_study()
 study.optimize(objective)
-# decline, line 2: this search would draw other values on every rank; train with the best values, give an Optuna study a sampler with a seed and no storage, timeout or n_jobs, or search with a Trainer's hyperparameter_search(), which draws them on rank 0
+# decline, line 2: this search would draw other values on every rank: train with the best values, give an Optuna study a sampler with a seed and no storage, timeout or n_jobs, or use a Trainer's hyperparameter_search()
+
+# case: a study in a store, in which the second rank would find it
+import optuna
+study = optuna.create_study(storage="sqlite:///a.db")
+# decline, line 2: this search would draw other ...
 
 # case: an agent of W&B
 import wandb

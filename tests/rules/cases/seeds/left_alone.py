@@ -12,6 +12,11 @@ x = shuffle(x, random_state=1)
 from datasets import interleave_datasets
 d = interleave_datasets([a, b])
 
+# case: studies that a Trainer searches in, or nobody
+import optuna
+study = optuna.create_study(storage="sqlite:///a.db", load_if_exists=True)
+other = optuna.create_study()
+
 # case: PyTorch is seeded
 import torch
 torch.manual_seed(0)
