@@ -143,8 +143,5 @@ def _is_quiet(facts: Facts, node: cst.CSTNode) -> bool:
     installs = {shell.call for shell in shell_calls_in(facts, node) if shell.is_install}
     values = [expression.value for expression in facts.nodes(cst.Expr, within=node)]
     calls = [value for value in values if isinstance(value, cst.Call)]
-    return (
-        all(isinstance(target, cst.Name | cst.Tuple) for target in targets)
-        and len(calls) == len(values)
-        and all(call in installs or facts.qualified(call.func) == "print" for call in calls)
-    )
+    plain = all(isinstance(target, cst.Name | cst.Tuple) for target in targets) and len(calls) == len(values)
+    return plain and all(call in installs or facts.qualified(call.func) == "print" for call in calls)

@@ -57,11 +57,8 @@ def batch_code(given: Mapping[str, cst.BaseExpression]) -> list[str]:
     return [cst_nodes.code_of(given[key]) if key in given else usual for key, usual in DEFAULTS.items()]
 
 
-def generations(given: Mapping[str, cst.BaseExpression]) -> str:
-    """Return the code of the number of completions of one prompt."""
-    return cst_nodes.code_of(given[GENERATIONS]) if GENERATIONS in given else GENERATIONS_DEFAULT
-
-
+# Trainers of language models, whose losses the libraries weigh by the tokens of all ranks.
+OF_TEXT = re.compile(r"SFT|PO|KTO|RLOO|NashMD|BCO|GKD|Unsloth")
 # Trainers that sample completions in each step: the ranks divide the prompts, and the libraries must know of them.
 _GENERATING = re.compile(r"GRPO|RLOO|OnlineDPO|NashMD|XPO|PPO")
 
@@ -75,11 +72,12 @@ def libraries_know_ranks(facts: Facts, strategy: str) -> bool:
 
 
 def _generates(facts: Facts) -> bool:
-    made = [call.func for call in facts.live_calls if facts.is_trainer_class(call.func)]
-    if not made:  # out of sight: its arguments tell
-        made = [call.func for call in facts.live_calls if makes_arguments(facts, call)]
-    names = [facts.qualified(name).rpartition(".")[2] for name in made]
-    names += [facts.trainer_class(facts.trained(call)) for call in facts.train_calls]
+    used = (facts.owner(call) for call in facts.live_calls if facts.method(call) in ("train", "step"))
+    names = [facts.trainer_class(owner) for owner in used if facts.kind(owner) == "trainer"]
+    if not names or "" in names:  # out of sight: what is made tells, or its arguments
+        made = [call.func for call in facts.live_calls if facts.is_trainer_class(call.func)]
+        made = made or [call.func for call in facts.live_calls if makes_arguments(facts, call)]
+        names += [facts.qualified(name).rpartition(".")[2] for name in made]
     return any(_GENERATING.search(name) for name in names)
 
 

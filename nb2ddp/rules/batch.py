@@ -31,9 +31,11 @@ from nb2ddp.analysis.training_arguments import (
     BATCH,
     DEFAULTS,
     GENERATING_STEPS,
+    GENERATIONS,
+    GENERATIONS_DEFAULT,
+    OF_TEXT,
     batch_code,
     generates,
-    generations,
     libraries_know_ranks,
     makes_arguments,
     recipes,
@@ -53,6 +55,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         return
     made = [(node, given) for node, given in recipes(facts) if not facts.is_after_training(node)]
     yield from _own_loaders(facts)
+    for call in facts.train_calls if options.strategy == "ddp" else ():
+        if not OF_TEXT.search(facts.trainer_class(facts.trained(call)) or "SFT"):
+            why = "beside one that generates, this Trainer's losses are another run's: train it in its own notebook"
+            yield Decline(why, call)
     if options.batch == "preserve":
         yield from _read_back(facts, made)
     yield from _out_of_sight(facts, bool(made))
@@ -91,7 +97,8 @@ def _share_call(
 ) -> Insert:
     """Return the line that splits the batch above the statement that makes the arguments."""
     values = batch_code(given)
-    in_group = [generations(given)] if generates(facts, node, given) else []
+    groups = cst_nodes.code_of(given[GENERATIONS]) if GENERATIONS in given else GENERATIONS_DEFAULT
+    in_group = [groups] if generates(facts, node, given) else []
     arguments = ", ".join([*values, *(f"num_generations={number}" for number in in_group)])
     code = f"{names[BATCH]}, {names[ACCUMULATION]} = {helper(facts, 'share_batch')}({arguments})"
     return Insert(
@@ -152,10 +159,8 @@ def _generating_steps(given: Mapping[str, cst.BaseExpression], accumulation: str
     """Return the code of ``steps_per_generation`` with which each generation still serves the same prompts."""
     steps = cst_nodes.code_of(given[GENERATING_STEPS])
     notebooks = cst_nodes.code_of(given.get(ACCUMULATION, cst.Integer(DEFAULTS[ACCUMULATION])))
-    if steps == "None":
-        return steps
-    if steps == notebooks:
-        return accumulation
+    if steps in ("None", notebooks):
+        return steps if steps == "None" else accumulation
     if steps.isdigit() and notebooks.isdigit() and int(steps) % int(notebooks) == 0:
         return f"{int(steps) // int(notebooks)} * {accumulation}"
     return None
