@@ -345,7 +345,8 @@ def _remarks(conversion: Conversion, chosen: history.Chosen, cell: str | None) -
     notes = [line.partition(": ")[2] for line in report.lines(conversion) if ": note: " in line]
     assert conversion.script is not None
     cells = "\n".join(line.text for line in conversion.script.lines if line.cell)
-    if not any(word in cells for word in _SAVES) and "Trainer(" not in cells:
+    saves_by_itself = conversion.task not in ("loop", "accelerate")  # as Trainers do
+    if not (saves_by_itself or any(word in cells for word in _SAVES)):
         way = 'model.save_pretrained("lora") or torch.save(model.state_dict(), "model.pt")'
         notes.append(f"nothing is saved, so the result will be lost: add {way} to the cell")
     trained = [ran.count for ran in chosen.cells if ran.trains]

@@ -161,6 +161,11 @@ def test_a_run_that_saves_nothing_is_remarked_before_it(single_file: bool) -> No
     assert not any("nothing is saved" in remark for remark in remarks('\nmodel.save_pretrained("lora")'))
 
 
+def test_a_run_of_lightnings_saves_by_itself() -> None:
+    fits = "import lightning as L\nL.Trainer(max_epochs=1).fit(model, loader)"
+    assert not any("saved" in remark for remark in _remarks(converted(fits), Chosen((), ()), None))
+
+
 def test_why_a_run_cannot_start_is_shown_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
