@@ -16,6 +16,8 @@ import pytest
 
 from nb2ddp import convert
 from nb2ddp.ddp_folder import SUPPORT
+from tests.support.kaggle_kernel import Kaggle
+from tests.support.kernels import kernel_in
 from tests.support.ranks import Ended, RankServer, collect
 
 pytestmark = pytest.mark.launch
@@ -54,12 +56,22 @@ def both(server: RankServer, notebook: Path, folder: Path, ranks: int) -> tuple[
     return collect(one, jobs[0])[0], collect(several, jobs[1])[0]
 
 
-def made(ended: Ended) -> dict[str, Path]:
-    """The files that a run has made, by name."""
-    own = re.compile(r"(?:out|err|notes)-\d|script\.py|ddp_support|__pycache__")
-    found = (path for path in ended.folder.rglob("*") if path.is_file())
-    names = {path.relative_to(ended.folder).as_posix(): path for path in found}
+def made(folder: Path) -> dict[str, Path]:
+    """The files that a run has made in a folder, by name."""
+    own = re.compile(
+        r"(?:out|err|notes)-\d|script\.py|ddp_support|__pycache__|train_ddp|logs/|run_ddp/|run\.json"
+    )
+    found = (path for path in folder.rglob("*") if path.is_file())
+    names = {path.relative_to(folder).as_posix(): path for path in found}
     return {name: path for name, path in names.items() if own.match(name) is None}
+
+
+def assert_same_files(one: Path, other: Path) -> None:
+    """Compare what two runs have written."""
+    expected, found = made(one), made(other)
+    assert expected.keys() == found.keys()
+    for name, path in expected.items():
+        assert_same(content(path), content(found[name]), (one, other))
 
 
 def content(path: Path) -> Any:
@@ -130,15 +142,49 @@ def test_several_ranks_do_what_one_process_does(
     one, several = both(server, notebook, tmp_path, ranks)
     assert one.codes == [0], one.text
     assert not any(several.codes), several.text
-    folders = one.folder, several.folder
-    expected, found = made(one), made(several)
-    assert expected.keys() == found.keys()
-    for name, path in expected.items():
-        assert_same(content(path), content(found[name]), folders)
-    assert_same(printed(one), printed(several), folders)
+    assert_same_files(one.folder, several.folder)
+    assert_same(printed(one), printed(several), (one.folder, several.folder))
     said = several.ranks[0].out + several.ranks[0].err
     assert f"{ranks} replicas equal, bit for bit" in said
     assert WHOLE.get(notebook.stem, "") in said
     assert ("whole batches, which saves no time" in said) == (notebook.stem in WHOLE), said
     assert "a check failed" not in said
     assert not any(rank.out for rank in several.ranks[1:]), several.text
+
+
+def test_a_cell_of_a_running_notebook(server: RankServer, tmp_path: Path) -> None:
+    """%%run_ddp trains in a real kernel, and the cells below read what rank 0 has saved."""
+    text = (NOTEBOOKS[0].parent / "early_stopping.py").read_text(encoding="utf-8")
+    *before, fits = re.split(r"^# %%\n", text, flags=re.MULTILINE)[:4]
+    job = server.start(tmp_path / "one", "".join([*before, fits]), 0, limit=200)
+    folder = tmp_path / "kernel"
+    folder.mkdir()
+    with kernel_in(folder) as kernel:
+        for number, cell in enumerate(before):
+            assert kernel.run(cell, f"cell {number}").ok
+        trained = kernel.run(f"%%run_ddp --cpu --nproc 2\n{fits}", "fits")
+        assert trained.ok, trained.text + trained.error
+        assert "2 replicas equal, bit for bit" in trained.text
+        assert "nothing is saved" not in trained.text
+        loads = "Regression.load_from_checkpoint('checkpoints/last.ckpt').hparams.width"
+        assert kernel.value(loads) == "24"
+        assert kernel.others() == []
+    (one,) = collect(tmp_path / "one", job)
+    assert one.codes == [0], one.text
+    assert_same_files(one.folder, folder)
+
+
+@pytest.mark.thorough
+def test_a_kaggle_bundle(server: RankServer, tmp_path: Path) -> None:
+    notebook = NOTEBOOKS[0].parent / "classifier.py"
+    job = server.start(tmp_path / "one", notebook.read_text(encoding="utf-8"), 0, limit=200)
+    kaggle = Kaggle(tmp_path)
+    files = convert(notebook).files
+    (text,) = (text for name, text in files.items() if re.fullmatch(r"kaggle/.*\.py", name))
+    code, output = kaggle.run(text, NB2DDP_CPU="1")
+    assert code == 0, output
+    assert "2 replicas equal, bit for bit" in output
+    assert kaggle.report()["world_size"] == 2
+    (one,) = collect(tmp_path / "one", job)
+    assert one.codes == [0], one.text
+    assert_same_files(one.folder, kaggle.work)
