@@ -99,9 +99,9 @@ def called_by_all(facts: Facts, node: cst.CSTNode) -> bool:
     """Return whether what runs the function around ``node`` runs it on every rank.
 
     It does where functions call one another by name, up to the cells, and methods of the notebook's plain classes.
-    So do a Trainer's callbacks. A function that is passed on (a metric, say), another method that a library calls, an
-    ``except``, and a loop that waits for something may run on one rank alone. What is only called after
-    training, rank 0 runs.
+    So do a Trainer's callbacks and Lightning's modules. A function that is passed on (a metric, say), another method
+    that a library calls, an ``except``, and a loop that waits for something may run on one rank alone. What is only
+    called after training, rank 0 runs.
     """
     callers = cache(partial(_callers, facts))
     return all(_leads_on(facts, site, callers) for site in facts.sites(node, callers=callers))
@@ -138,10 +138,10 @@ def _waits(facts: Facts, loop: cst.While) -> bool:
 
 
 def _is_event(facts: Facts, function: cst.FunctionDef) -> bool:
-    """Match ``on_epoch_end`` of a Trainer's callback."""
+    """Match ``on_epoch_end`` of a Trainer's callback, and ``training_step`` of Lightning's module."""
     home, name = facts.scope(function), function.name.value
-    of_callback = isinstance(home, cst.ClassDef) and any(b.endswith("Callback") for b in facts.bases(home))
-    return of_callback and name.startswith("on_") and name not in _OF_A_MICRO_BATCH
+    of_trainer = isinstance(home, cst.ClassDef) and any(map(_HAS_EVENTS.search, facts.bases(home)))
+    return of_trainer and name.startswith(_EVENTS) and name not in _OF_A_MICRO_BATCH
 
 
 def _callers(facts: Facts, function: cst.FunctionDef) -> Sequence[cst.Call]:
@@ -157,7 +157,7 @@ def _callers(facts: Facts, function: cst.FunctionDef) -> Sequence[cst.Call]:
     special = name.startswith("__") and name not in ("__init__", "__call__")
     of_library = special or name in _OF_A_MICRO_BATCH | {"forward"}
     bases = facts.bases(home)
-    plain = name == "__init__" or bases <= _PLAIN or any(base.endswith("Callback") for base in bases)
+    plain = name == "__init__" or bases <= _PLAIN or any(map(_HAS_EVENTS.search, bases))
     if of_library or not plain:
         return ()
     for attribute in facts.attributes:
@@ -177,5 +177,8 @@ def _by_computed_names(facts: Facts) -> list[cst.Call]:
 
 # Classes whose methods run where the notebook calls them: no library knows what derives from these alone.
 _PLAIN = frozenset({"object", "abc.ABC", "torch.nn.Module"})
+# Classes whose methods a Trainer calls on every rank.
+_HAS_EVENTS = re.compile(r"Callback$|lightning\.(?:pytorch\.)?callbacks\.|\bLightning(?:Data)?Module$")
+_EVENTS = "on_", "training_step", "validation_step", "test_step", "predict_step", "optimizer_step"
 # Events of which ranks may have different numbers.
 _OF_A_MICRO_BATCH = frozenset({"on_substep_end", "on_prediction_step"})
