@@ -19,7 +19,7 @@ from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.random_numbers import _installed
 from nb2ddp.runtime.rank_zero import main_process_first, main_process_only
 from nb2ddp.runtime.run_state import _T, _run
-from nb2ddp.runtime.spot_checks import _checks
+from nb2ddp.runtime.spot_checks import _checks, _Effect
 from nb2ddp.runtime.trained_models import parallelize_trained
 from nb2ddp.runtime.unseen_gradients import _reduce_unseen
 
@@ -98,6 +98,7 @@ class _OfRank(abc.ABC):  # as strategies are, or one's class could not be exchan
                 logger._version = self.broadcast(logger.version)
         if trainer.state.fn == "fit":
             _look_after_closures()
+            _log_of_whole_batches(next(of for of in type(model).__mro__ if "log" in vars(of)))
             parallelize_trained()
         first = main_process_first()
         first.__enter__()
@@ -147,6 +148,20 @@ def _look_after_closures() -> None:
         return (args, {**kwargs, "closure": compute}) if closure and _run.meets else None
 
     register_optimizer_step_pre_hook(with_exchange)
+
+
+@functools.cache
+def _log_of_whole_batches(kind: Any) -> None:
+    """Let calls that log figures be computed whole: figures are of all rows."""
+    log: Callable[..., None] = kind.log
+
+    @functools.wraps(log)
+    def log_of_steps(module: Any, *args: Any, **options: Any) -> None:
+        if _run.comparing:
+            raise _Effect("forward() logs a figure; log it in a step of the module to share the work")
+        log(module, *args, **options)
+
+    kind.log = log_of_steps
 
 
 def _let_rank_0_log() -> None:

@@ -59,7 +59,7 @@ def both(server: RankServer, notebook: Path, folder: Path, ranks: int) -> tuple[
 def made(folder: Path) -> dict[str, Path]:
     """The files that a run has made in a folder, by name."""
     own = re.compile(
-        r"(?:out|err|notes)-\d|script\.py|ddp_support|__pycache__|train_ddp|logs/|run_ddp/|run\.json"
+        r"(?:out|err|notes)-\d|script\.py|ddp_support|__pycache__|train_ddp|logs/rank|run_ddp/|run\.json"
     )
     found = (path for path in folder.rglob("*") if path.is_file())
     names = {path.relative_to(folder).as_posix(): path for path in found}

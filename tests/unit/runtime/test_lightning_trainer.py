@@ -153,6 +153,24 @@ end(net)
     assert "every rank computes whole batches, which saves no time" in several.ranks[0].err
 
 
+def test_what_forward_logs_is_of_whole_batches(run: Callable[..., Ended]) -> None:
+    several = run(
+        """
+class Logs(Net):
+    def forward(self, x):
+        z = self.net(x)
+        self.log("size", z.square().mean(), on_step=False, on_epoch=True)
+        return z
+net = Logs()
+made = trainer()
+made.fit(net, rows())
+end(net, size=made.callback_metrics["size"].item())
+"""
+    )
+    assert "every rank computes whole batches, which saves no time: forward() logs a figure" in several.text
+    assert "a check failed" not in several.text
+
+
 def test_a_validation_that_takes_its_time_is_divided(run: Callable[..., Ended]) -> None:
     """Lightning validates in inference mode."""
     several = run(
