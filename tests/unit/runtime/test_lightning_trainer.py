@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -362,3 +364,42 @@ def test_what_lets_lightning_train_travels_with_its_scripts_alone() -> None:
     assert "class _OfRank" in text
     assert "class _Split:" in text
     assert "class _OfRank" not in support_module(used_names("ddp.parallelize(model)\n", "ddp"))
+
+
+FAULTS = {
+    "rows of ranks change places": """
+gather = ddp._all_rows
+ddp._all_rows = lambda own, sizes: gather(own, sizes).roll(sizes[0], 0)
+""",
+    "a hook of one rank": """
+if rank == 1:
+    module.net[0].register_forward_hook(lambda part, args, output: output * 1.01)
+""",
+    "parameters of one rank": """
+if rank == 1:
+    with torch.no_grad():
+        module.net[0].weight.mul_(1.01)
+""",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_step_that_goes_wrong_is_noticed(lightning: RankServer, tmp_path: Path, fault: str) -> None:
+    """A callback breaks the division of the steps from the seventh on."""
+    program = f"""
+class Breaks(L.Callback):
+    def on_train_batch_start(self, trainer, module, batch, index):
+        if trainer.global_step == 6:
+            self.breaks(module)
+    def breaks(self, module):
+{textwrap.indent(FAULTS[fault], " " * 8)}
+net = Net()
+trainer(max_epochs=5, callbacks=[Breaks()]).fit(net, rows())
+ddp.finish()
+"""
+    environment = {"NB2DDP_CHECKS": "300", "NB2DDP_STRICT": "1", "NB2DDP_PATIENCE": "4"}
+    ended = lightning.run(tmp_path, START + TOOLS + program, 2, limit=100, environment=environment)
+    assert not ended.hung
+    assert ended.codes[0] == 1, ended.text
+    said = "a check failed at step 7: |have trained different models|the ranks went different ways"
+    assert re.search(said, ended.text), ended.text
