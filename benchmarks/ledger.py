@@ -62,6 +62,7 @@ OWN_FAULT = (
     "nb2ddp: The notebook's own code fails on this machine at ...: "  # how `rehearse` begins to say it
 )
 GPU_ONLY = "benchmarks/notebooks/*.ipynb"  # notebooks that no CPU can show
+LIGHTNING = "tests/e2e/lightning/*.py"  # which the stack newest alone has
 FAULT = re.compile(r"^(crash|hang|silent)_")  # what a program once showed
 
 
@@ -79,7 +80,8 @@ class Case:
 
     @property
     def label(self) -> str:
-        return FAULT.sub("", self.notebook.stem)
+        of = "lightning_" * (self.notebook.parent.name == "lightning")
+        return of + FAULT.sub("", self.notebook.stem)
 
     @property
     def name(self) -> str:
@@ -89,13 +91,14 @@ class Case:
 def cases(stacks: Sequence[str], ranks: Sequence[int]) -> Iterator[Case]:
     """Yield what may be run here: the samples, but for the magic's, the tests' notebooks and generated programs."""
     everywhere = ("sample_notebooks/*.ipynb", "tests/notebooks/*.ipynb", "benchmarks/programs/*.py")
-    for pattern in (*everywhere, GPU_ONLY):
+    of_one = {GPU_ONLY: GPU, LIGHTNING: "newest"}
+    for pattern in (*everywhere, *of_one):
         for path in sorted(ROOT.glob(pattern)):
             if path.stem == "run_ddp_magic":
                 continue
             for stack in stacks:
                 for count in ranks:
-                    if pattern in everywhere or stack == GPU:
+                    if stack == of_one.get(pattern, stack):
                         yield Case(path, stack, count)
 
 

@@ -76,3 +76,8 @@ net = torch.compile(torch.nn.Linear(2, 2))
 trainer = ddp.lightning_trainer(L.Trainer)()
 trainer.fit(Net(net))
 ddp.check_replicas()
+
+# case: several GPUs, as Lightning 1.x takes them
+trainer = L.Trainer(gpus=2)
+trainer.fit(net)
+# decline, line 1: this Trainer starts several processes itself, each with batches of its own (gpus)...
