@@ -195,7 +195,7 @@ WRITING_FUNCTIONS = frozenset(
     "torch.save joblib.dump shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.rmtree "
     "shutil.make_archive shutil.unpack_archive scipy.io.wavfile.write scipy.io.savemat scipy.sparse.save_npz "
     "soundfile.write torchaudio.save numpy.save numpy.savez numpy.savez_compressed numpy.savetxt "
-    "os.makedirs os.mkdir os.fsync os.remove os.unlink os.rename os.replace os.rmdir os.symlink "
+    "os.makedirs os.mkdir os.fsync os.remove os.unlink os.rename os.replace os.rmdir os.link os.symlink "
     "cv2.imwrite imageio.imwrite imageio.v2.imwrite imageio.v3.imwrite imageio.imsave skimage.io.imsave "
     "tifffile.imwrite torchvision.utils.save_image torchvision.io.write_png torchvision.io.write_jpeg "
     "safetensors.torch.save_file safetensors.torch.save_model torch.jit.save torch.onnx.export "
@@ -295,7 +295,7 @@ SETTINGS_MAKERS = frozenset(
 VALUE_FIRST = frozenset("torch.save joblib.dump safetensors.torch.save_file torch.jit.save".split())
 SOURCE_FIRST = frozenset(
     "shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.unpack_archive os.rename os.replace "
-    "os.symlink torchvision.utils.save_image safetensors.torch.save_model "
+    "os.link os.symlink torchvision.utils.save_image safetensors.torch.save_model "
     "urllib.request.urlretrieve wget.download gdown.download torch.hub.download_url_to_file "
     "git.Repo.clone_from".split()
 )

@@ -45,6 +45,8 @@ _OF_ONE_PROCESS = (
     'only one process can open a file with "x": write it in a `with` that does no more, or open it with "w"'
 )
 
+_IN_PLACE = "every rank would change this file, one after another: read it and write it in two statements"
+
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     last = facts.last_collective
@@ -151,6 +153,8 @@ def _each_in_turn(
     A rank that skips it would go another way. Lines that are appended, or with ``once`` the whole file, only rank 0
     writes.
     """
+    if {*"a+"} <= {*rank_zero_work.mode(facts, call)}:  # what it reads is what each rank has added
+        yield Decline(_IN_PLACE, call)
     does = "write" if why == rank_zero_work.WRITES else "run it"
     yield Gate(statement, "in-turn", f"the ranks {does} one after another")
     path = rank_zero_work.opened(facts, call)
