@@ -94,8 +94,7 @@ def _check_told() -> None:
 def init_process_group() -> None:
     """Join the process group. Called once the model is loaded: Unsloth compiles while it loads.
 
-    Waits until every rank has come here, and notices one that has ended instead. Gradients go through NCCL on
-    GPUs, gloo on CPUs.
+    Waits until every rank has come, and notices one that has ended. Gradients go through NCCL, on CPUs through gloo.
 
     Raises:
         RuntimeError: a rank has ended; or an older unsloth_zoo made a group for each rank alone, for vLLM.
