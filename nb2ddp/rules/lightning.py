@@ -69,7 +69,9 @@ def _is_module(facts: Facts, argument: cst.Arg) -> bool:
 
 def _refused(facts: Facts, call: cst.Call) -> Iterator[Decline]:
     """Decline a Trainer that is more than one process by itself."""
-    several = [name for name in ("devices", "gpus", "num_nodes") if _count(facts, facts.keyword(call, name)) > 1]
+    several = [
+        name for name in ("devices", "gpus", "num_nodes") if _count(facts, facts.keyword(call, name)) > 1
+    ]
     for name in several:
         yield Decline(
             f"this Trainer starts several processes itself, each with batches of its own ({name}), and nb2ddp converts "
