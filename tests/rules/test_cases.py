@@ -114,7 +114,7 @@ def test_a_file_is_read_case_by_case(tmp_path: Path) -> None:
         (("x.to(local_rank)", "x.to(rank)"), "-x.to(rank)"),
         (("y = 1\n\n", "y = 2\n\n"), "-y = 2"),
         (('x.to("cuda")', "x.cuda(0)"), "+x.cuda(local_rank)"),
-        (('"cuda"', '"cuda:1"'), '+# note, line 1: "cuda:1" names'),
+        (('("cuda")', '(["cuda:1", "cuda:2"])'), '+# note, line 1: "cuda:1" is one'),
         (
             ('"cuda")', '"cuda")\n# note, line 1: this is said nowhere'),
             "-# note, line 1: this is said nowhere",
@@ -132,7 +132,9 @@ def test_a_case_that_does_not_hold_is_shown_as_a_diff(
 
 
 def test_a_note_may_have_gaps_and_must_be_all_there(tmp_path: Path) -> None:
-    text = '# Another GPU.\n\n# case: by number\nx.cuda("cuda:1")\n# note, line 1: "cuda:1" ... rank...\n'
+    code = 'x.cuda("cuda:1")\ny.cuda("cuda:2")\n'
+    notes = '# note, line 1: "cuda:1" ... rank...\n# note, line 2: "cuda:2" ...\n'
+    text = f"# Other GPUs.\n\n# case: by number\n{code}{notes}"
     assert not read_cases(written(tmp_path / "a", text))[0].difference()
     assert read_cases(written(tmp_path / "b", text.replace("rank...", "rank ... twice")))[0].difference()
 
