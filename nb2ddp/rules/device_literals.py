@@ -70,7 +70,7 @@ def _devices(facts: Facts) -> Iterator[tuple[cst.BaseExpression, str]]:
             case [cst.FormattedStringText("cuda:"), cst.FormattedStringExpression(expression=given)]:
                 yield from _numbers(facts, given)
     for call in facts.calls:
-        for argument in call.args:
+        for argument in (argument for argument in call.args if _is_device(facts, call, argument, "0")):
             numbers = _numbers(facts, argument.value)
             yield from (named for named in numbers if _is_device(facts, call, argument, named[1]))
 
