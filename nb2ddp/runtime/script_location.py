@@ -52,8 +52,8 @@ def _is_own(module: str | None) -> bool:
     if module == "__main__":
         return True
     if module not in _LIBRARIES:
-        file = getattr(sys.modules.get(module or ""), "__file__", None)
+        file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
         folders = (os.getcwd(), os.path.abspath(sys.path[0]))
-        near = file is not None and os.path.dirname(os.path.abspath(file)) in folders
-        _LIBRARIES[module or ""] = not near or os.path.basename(str(file)).startswith("ddp_support")
+        near = os.path.isfile(file) and os.path.dirname(os.path.abspath(file)) in folders
+        _LIBRARIES[module or ""] = not near or os.path.basename(file).startswith("ddp_support")
     return not _LIBRARIES[module or ""]
