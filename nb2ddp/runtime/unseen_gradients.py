@@ -7,7 +7,6 @@ import torch.distributed as dist
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from nb2ddp.runtime.gradients import _buckets
-from nb2ddp.runtime.object_collectives import _largest_of_ranks
 from nb2ddp.runtime.run_state import _run
 
 
@@ -101,8 +100,10 @@ def _sparse_like(parameter: Any, dimensions: int) -> torch.Tensor:
 def _mean_of_rows(own: torch.Tensor) -> torch.Tensor:
     """Return the mean over the ranks of a sparse tensor: the rows that any rank has. NCCL has no sums of these."""
     own = own.detach().coalesce()
-    sizes = _largest_of_ranks([own._nnz() * (rank == _run.rank) for rank in range(_run.world_size)])
-    places, values = (_all_rows(part, sizes) for part in (own.indices().t(), own.values()))
+    counts = torch.zeros(_run.world_size, dtype=torch.int64, device=own.device)
+    counts[_run.rank] = own._nnz()
+    dist.all_reduce(counts)
+    places, values = (_all_rows(part, counts.tolist()) for part in (own.indices().t(), own.values()))
     mean: torch.Tensor = torch.sparse_coo_tensor(
         places.t(), values / _run.world_size, own.shape, check_invariants=False
     )
