@@ -165,9 +165,8 @@ class _DividedSteps:
             return False
         self.watched += 1
         rules, batch, notes = self.rows, self.batches[turn], list[_Note]()
-        few = batch.of(
-            tuple(place // 2 % len(batch.lengths) for place in range(2 * _run.world_size)), trims=False
-        )
+        twice = tuple(place // 2 % len(batch.lengths) for place in range(2 * _run.world_size))
+        few = batch.of(twice, trims=False)
         rows = _Rows(few, rules.blocks)
         parts = _in_parts(rows, by_length=not self._meets)
         near = rules.drops and torch.cuda.is_available()
