@@ -269,7 +269,7 @@ class _Comparison:
                 tolerance = _tolerance_of(whole.in_16_bits, 4 * difference)
                 self.expected = (whole.output, tolerance) if quiet is _none else None
                 return None, difference, apart
-            if problem == _SETS_STATE:  # a library's modules draw then, too
+            if problem.startswith((_SETS_STATE, _IT_KEEPS)):  # a library's modules do so then, too
                 break
             if self.compiled is None:  # one more try, without modes
                 self.compiled = True
@@ -346,7 +346,7 @@ class _Comparison:
         if any(of_rank[2] for of_rank in of_ranks):
             return f"{_IT_PRINTS}; remove the print to divide the work", math.inf, whole
         if names := next((of_rank[1] for of_rank in of_ranks if of_rank[1]), None):
-            return f"it keeps in `{names[0]}` {_KEEPS}", math.inf, whole
+            return f"{_IT_KEEPS} `{names[0]}` {_KEEPS}", math.inf, whole
         self.places = problem is not None
         return problem, difference, whole
 
@@ -381,6 +381,7 @@ class _Comparison:
 
 _FEW_ROWS = 4  # of each rank, where not all rows of a batch are compared
 _IT_PRINTS = "the model prints during forward(), and its prints are of whole batches"
+_IT_KEEPS = "it keeps in"
 _KEEPS = "what it computes from the rows of a batch; without that, or in evaluation, the ranks would share the work"
 _SETS_STATE = "forward() sets the state of random generators, by a seed or fork_rng() say"
 _NO_MEAN = "a number, a sum or a norm say, that is another one for some of the rows"
