@@ -49,11 +49,11 @@ TRAINS: dict[str, tuple[list[str], str]] = {
     ),
     "a library's trainer that is told a function": (
         [
-            "from torchlake import Runner",
+            "from otherlib import Runner",
             "def check(m):\n    print(m)",
             "trainer = Runner()\ntrainer.run(rows, m, check)",
         ],
-        "calls `trainer.run()` of torchlake",
+        "calls `trainer.run()` of otherlib",
     ),
     "a model of NeMo with a Trainer of Lightning's": (
         [
