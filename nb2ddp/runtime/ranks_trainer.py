@@ -5,7 +5,6 @@ Each rank samples completions of its own, so the run is an equivalent one and no
 
 import functools
 import importlib.metadata
-import inspect
 import math
 import os
 import sys
@@ -115,7 +114,6 @@ def wrap_rank_trainer(trainer: Any) -> Any:
         prepare()
     _check_same_data(getattr(trainer, "train_dataset", None))
     _wait_for_saves(trainer)
-    _average_means(trainer)
     _decide_on_rank_0(trainer.callback_handler)
     # Accelerate prepares mixed precision as always; evaluation_mode keeps it from wrapping.
     model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
@@ -134,18 +132,6 @@ def wrap_rank_trainer(trainer: Any) -> Any:
 def _check_knows_ranks(trainer: Any) -> None:
     if trainer.args.world_size != _run.world_size > 1:
         raise RuntimeError(f"the Trainer knows of {trainer.args.world_size} of {_run.world_size} processes")
-
-
-def _average_means(trainer: Any) -> None:
-    """Let a mean over a rank's rows be averaged over the ranks. The Trainer would multiply it by their number.
-
-    It takes every loss for a sum that is divided by the items of all ranks, where a model's forward() has `**kwargs`
-    (transformers/trainer.py, `compute_loss`): a classifier's loss does not take their number.
-    """
-    function = getattr(trainer.model, "loss_function", None)
-    counts = function is None or "num_items_in_batch" in inspect.signature(function).parameters
-    if not counts and trainer.compute_loss_func is None:
-        trainer.args.average_tokens_across_devices = False
 
 
 def _allow_checkpoints(trainer: Any) -> None:

@@ -190,22 +190,3 @@ note(seed=torch.initial_seed(), drawn=torch.rand(1).item())
     assert not any(ended.codes), ended.text
     assert [notes["seed"] for notes in ended.notes] == [7, 8]
     assert ended.notes[0]["drawn"] != ended.notes[1]["drawn"]
-
-
-def test_a_classifiers_loss_is_a_mean_where_the_trainer_knows_the_ranks(
-    trainers: RankServer, tmp_path: Path
-) -> None:
-    start = "import ddp_support as ddp\nrank, local_rank, world_size = ddp.init_ranks(seed=0)\n"
-    program = """
-size, _ = ddp.share_batch(4, 1)
-a = args(per_device_train_batch_size=size, gradient_accumulation_steps=1, max_steps=3, logging_steps=1)
-t = Trainer(bert(), a, train_dataset=cls_rows(64))
-ddp.init_process_group()
-ddp.wrap_rank_trainer(t)
-t.train()
-note(rows=[(row["loss"], row["grad_norm"]) for row in t.state.log_history if "loss" in row])
-"""
-    one, two = trainers.compare(tmp_path, start + TOOLS + program, 2, limit=120)
-    assert not any((*one.codes, *two.codes)), two.text
-    for seen, expected in zip(two.notes[0]["rows"], one.notes[0]["rows"], strict=True):
-        assert seen == pytest.approx(expected, rel=1e-4)
