@@ -157,8 +157,7 @@ def _callers(facts: Facts, function: cst.FunctionDef) -> Sequence[cst.Call]:
     special = name.startswith("__") and name not in ("__init__", "__call__")
     of_library = special or name in _OF_A_MICRO_BATCH | {"forward"}
     bases = facts.bases(home)
-    plain = name == "__init__" or bases <= _PLAIN or any(map(_HAS_EVENTS.search, bases))
-    if of_library or not plain:
+    if of_library or not (name == "__init__" or bases <= _PLAIN or any(map(_HAS_EVENTS.search, bases))):
         return ()
     for attribute in facts.attributes:
         if attribute.attr.value == name and not facts.is_dead(attribute) and facts.called(attribute) is None:

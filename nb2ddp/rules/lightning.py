@@ -46,7 +46,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 "than the notebook: write the number that it has found",
                 call,
             )
-        elif facts.qualified(call.func) == "torch.compile" and call.args and _is_module(facts, call.args[0]):
+        elif facts.qualified(call.func) == "torch.compile" and any(
+            name.endswith(".LightningModule") for of in call.args[:1] for name in facts.origins(of.value)
+        ):
             yield Decline(
                 "this compiles the steps of Lightning's loop, in which the ranks divide the calls of modules: compile "
                 "what they call instead, self.net = torch.compile(self.net)",
@@ -63,21 +65,13 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Insert(facts.statement(call), "after", f"{helper(facts, 'check_replicas')}()", why)
 
 
-def _is_module(facts: Facts, argument: cst.Arg) -> bool:
-    return any(name.endswith(".LightningModule") for name in facts.origins(argument.value))
-
-
 def _refused(facts: Facts, call: cst.Call) -> Iterator[Decline]:
     """Decline a Trainer that is more than one process by itself."""
-    several = [
-        name for name in ("devices", "gpus", "num_nodes") if _count(facts, facts.keyword(call, name)) > 1
-    ]
-    for name in several:
-        yield Decline(
-            f"this Trainer starts several processes itself, each with batches of its own ({name}), and nb2ddp converts "
-            f"what one process trains: with {name}=1 all GPUs train the run of one",
-            call,
-        )
+    for name in ("devices", "gpus", "num_nodes"):
+        if _count(facts, facts.keyword(call, name)) > 1:
+            why = f"this Trainer starts several processes itself, each with batches of its own ({name}), and nb2ddp "
+            why += f"converts what one process trains: with {name}=1 all GPUs train the run of one"
+            yield Decline(why, call)
     for name in ("strategy", "accelerator"):
         value = facts.value(facts.keyword(call, name))
         made = facts.qualified(value.func) if isinstance(value, cst.Call) else cst_nodes.string_value(value)

@@ -42,9 +42,8 @@ _WITH_TRAINING = (
     "this writes on every rank, because every rank needs the same statement; write on a line of its own"
 )
 _OF_ONE_PROCESS = (
-    'only one process can open a file with "x": write it in a `with` that does no more, or open it with "w"'
+    'only one process can open a file with "x": write all of it in a `with`, or open it with "w"'
 )
-
 _IN_PLACE = "every rank would change this file, one after another: read it and write it in two statements"
 
 
