@@ -27,7 +27,7 @@ ALL := $(if $(THOROUGH),-m "")
 # What is missing of the other two environments is installed beside the first lanes.
 test: compiled
 	@echo "The tests run side by side, $(if $(THOROUGH),40,15) minutes on two cores, more where they are busy"
-	@$(MAKE) --no-print-directory --jobs=5 --output-sync=target lint trainings launches machines rehearsals pages clients ranks-waiting ranks-training ranks-meeting units attacks
+	@$(MAKE) --no-print-directory --jobs=5 --output-sync=target lint ranks-training trainings launches machines rehearsals clients pages ranks-waiting ranks-meeting units attacks
 
 # Some hundred processes import the package; without bytecode, each compiles it again.
 compiled: .venv/.ready
