@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -27,9 +28,9 @@ TORCH = Torch("2.11.0+cu128", "12.8", None, ("sm_75", "sm_80", "sm_90"), "2.27.5
 def doctor(
     *arguments: object, cwd: Path | None = None, prelude: str = "", **more: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does; ``prelude`` is Python that runs before it."""
+    """Run the command as a user does; ``prelude`` is Python that runs before it. Without the lines of a long wait."""
     code = f"import sys\n{prelude}\nfrom nb2ddp.cli import main\nmain(['doctor', *sys.argv[1:]])"
-    return subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         cwd=cwd,
         env=environment(**more),
@@ -37,6 +38,8 @@ def doctor(
         text=True,
         timeout=LONG,
     )
+    done.stderr = re.sub(r"^nb2ddp: \[\d+:\d\d\] .*\n", "", done.stderr, flags=re.MULTILINE)
+    return done
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -130,6 +130,9 @@ if rank == 1:
     open("came", "w").close()
 synchronize("came")
 gpu(11, 11)
+open(f"there {rank}", "w").close()
+while not os.path.exists(f"there {1 - rank}"):  # who leaves first is missed
+    time.sleep(0.1)
 """,
         "",
     ),
