@@ -209,13 +209,16 @@ CASES = {
         before=NO_PLANS,
         options="\n        padding_free = False,",
     ),
-    # What spot checks cost: every step counts, the first too; rows "2" and "2 unchecked".
-    "checks 60": dict(
-        UNEVEN,
-        steps=60,
-        every=True,
-        data="alpaca.jsonl",
-        options="\n        padding_free = True,",
-    ),
+    # What spot checks cost: every step counts, the first too; rows "2" and "2 unchecked", or "shared".
+    **{
+        f"checks {steps}": dict(
+            UNEVEN,
+            steps=steps,
+            every=True,
+            data="alpaca.jsonl",
+            options="\n        padding_free = True,",
+        )
+        for steps in (60, 300)
+    },
     "uneven 8 x 4": dict(UNEVEN, batch=8, steps=20, options="\n        padding_free = False,"),
 }

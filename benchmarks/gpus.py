@@ -4,7 +4,7 @@
                               [--old CHECKOUT]     with the scripts of another revision beside them
     python benchmarks/gpus.py run FOLDER [CASE..]  run them one after the other, print the table (needs GPUs)
                               [--repeat N]         each case N times over, its rows in turn
-                              [--rows 1,4]         these rows alone: 1, again, 2, 4, apart, "2 old", "2 host"
+                              [--rows 1,4]         these rows alone: 1, again, 2, 4, apart, "2 old", "2 host", "shared"
 
 The two halves may run on different machines: FOLDER holds all that the second needs. The model is a
 random Llama of 0.8 billion parameters, made on the spot and loaded in 4 bits with Unsloth's checkpointing.
@@ -15,7 +15,8 @@ one's.
 The cases "uneven ..." have rows of unlike length (see even.py) and a model of few wide layers, whose steps wait for
 the GPU rather than for Python. Their row "again" is a second single run: its difference in the losses is the floor.
 The row "2 unchecked" is the script without spot checks (NB2DDP_CHECKS=off), "2 host" without direct exchange
-between GPUs (NCCL_P2P_DISABLE=1), which two T4s have not. The row "2 old" is another revision's script.
+between GPUs (NCCL_P2P_DISABLE=1), which two T4s have not. The row "2 old" is another revision's script. The rows
+"shared" and "shared unchecked" are two ranks on one GPU, through gloo: a check has its share of such a run, too.
 In cases "uneven ..." a step is the mean of those after the eighth, for no two steps have the same work.
 ratios.svg beside the notebooks shows the ratios (a grey bar: "apart"), where matplotlib is there.
 """
@@ -36,7 +37,14 @@ from gpu_notebooks import CASES, CLOCK, DATA, DPO, LOAD, MODEL, PROFILED_CLOCK, 
 
 HERE = Path(__file__).parent
 BESIDE = ("old",)  # folders of other scripts, each a row "2 ..."
-SETTINGS = {"2 unchecked": {"NB2DDP_CHECKS": "off"}, "2 host": {"NCCL_P2P_DISABLE": "1"}}
+UNCHECKED = {"NB2DDP_CHECKS": "off"}
+ON_ONE = {"CUDA_VISIBLE_DEVICES": "0,0"}
+SETTINGS = {
+    "2 unchecked": UNCHECKED,
+    "2 host": {"NCCL_P2P_DISABLE": "1"},
+    "shared": ON_ONE,
+    "shared unchecked": ON_ONE | UNCHECKED,
+}
 
 
 def prepare(folder: Path, old: Path | None) -> None:
@@ -84,7 +92,11 @@ def prepare(folder: Path, old: Path | None) -> None:
         assert conversion.status == "converted", conversion.declined
         script = conversion.files["train_ddp.py"]
         (here / "train_ddp.py").write_text(script)
-        (here / "ddp_support.py").write_text(conversion.files["ddp_support.py"])
+        support = conversion.files["ddp_support.py"]
+        (here / "ddp_support.py").write_text(support)
+        if "every" in case:
+            on_one = support.replace('"nccl" if torch.cuda.is_available() else "gloo"', '"gloo"')
+            beside(here / "shared", {"train_ddp.py": script, "ddp_support.py": on_one})
         if old:
             beside(here / "old", converted_by(old, here / "notebook.ipynb"))
     print(f"{len(CASES)} notebooks in {folder}")
@@ -205,7 +217,7 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
     single: dict[str, dict] = {}
     ratios: dict[str, dict[str, list[float]]] = {}
     print(
-        f"{'case':24}{'GPUs':>7}{'s/step':>8}{'ratio':>7}{'max loss diff':>15}  losses, peak GB, exit",
+        f"{'case':24}{'GPUs':>17}{'s/step':>8}{'ratio':>7}{'max loss diff':>15}  losses, peak GB, exit",
         flush=True,
     )
     for name in names or CASES:
@@ -226,14 +238,14 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
             elif row == "again":
                 results = [one(here, 1)]
             elif row in SETTINGS:
-                results = [one(here, 2, SETTINGS[row])]
+                results = [one(here / row.split()[0] if "shared" in row else here, 2, SETTINGS[row])]
             elif " " in row:
                 results = [one(here / row[2:], 2)]
             else:
                 results = [one(here, int(row))]
             wall = time.perf_counter() - start
             if None in results:
-                print(f"{name:24}{row:>7}  failed after {wall:.0f} s, see the logs in {here}", flush=True)
+                print(f"{name:24}{row:>17}  failed after {wall:.0f} s, see the logs in {here}", flush=True)
                 continue
             step = max(step_of(case, result) for result in results)
             result = results[0]
@@ -252,7 +264,7 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
                 difference = f"{max(abs(a - b) for a, b in pairs):.1e}"
             losses = result["losses"]
             print(
-                f"{name:24}{row:>7}{step:>8.3f}{ratio:>7}{difference:>15}  "
+                f"{name:24}{row:>17}{step:>8.3f}{ratio:>7}{difference:>15}  "
                 f"{losses[0]:.4f} {losses[-1]:.4f}  {result['peak_gb']:.2f}  ({wall:.0f} s)"
                 + (f"  GPU busy {result['busy']:.0%}" if result["busy"] else ""),
                 flush=True,
@@ -260,7 +272,7 @@ def run(folder: Path, names: list[str], repeat: int, wanted: list[str]) -> None:
     for name, of_rows in ratios.items() if repeat > 1 else ():
         for row, values in of_rows.items():
             spread = f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
-            print(f"{name:24}{row:>7}  median ratio {spread}", flush=True)
+            print(f"{name:24}{row:>17}  median ratio {spread}", flush=True)
     medians = {
         name: {row: statistics.median(values) for row, values in found.items()}
         for name, found in ratios.items()
@@ -287,7 +299,7 @@ def devices() -> list[str]:
 
 def one(here: Path, gpus: int, settings: dict[str, str] | None = None) -> dict | None:
     """The notebook on one GPU, or its script on several; None when it failed."""
-    env = {**os.environ, **(settings or {}), "CUDA_VISIBLE_DEVICES": ",".join(devices()[:gpus])}
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(devices()[:gpus]), **(settings or {})}
     torchrun = f"-m torch.distributed.run --standalone --nproc_per_node={gpus} train_ddp.py".split()
     (here / "result.json").unlink(missing_ok=True)
     with open(here / f"log{gpus}.txt", "w") as log:
