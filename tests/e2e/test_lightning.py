@@ -25,7 +25,7 @@ pytestmark = pytest.mark.launch
 NOTEBOOKS = sorted((Path(__file__).parent / "lightning").glob("*.py"))
 ON_TWO = ("accumulation", "gan")  # three show what two do
 # What only `make test-all` runs.
-LATER = ("autoencoder", "classifier", "contrastive", "segmentation", "text_finetuning", "timeseries")
+LATER = "autoencoder classifier contrastive gan schedulers segmentation text_finetuning timeseries".split()
 TOLERANCE = 1e-5
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
 # What two runs need not share: the clock, and rounding that Adam enlarges where there is no gradient.
@@ -152,6 +152,7 @@ def test_several_ranks_do_what_one_process_does(
     assert not any(rank.out for rank in several.ranks[1:]), several.text
 
 
+@pytest.mark.thorough
 def test_a_cell_of_a_running_notebook(server: RankServer, tmp_path: Path) -> None:
     """%%run_ddp trains in a real kernel, and the cells below read what rank 0 has saved."""
     text = (NOTEBOOKS[0].parent / "early_stopping.py").read_text(encoding="utf-8")
