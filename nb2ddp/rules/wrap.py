@@ -7,7 +7,7 @@ their rows are divided, if the first step shows that this is the same. Steps are
 replicas are compared at the end: silent divergence is the worst that can happen.
 
 A Trainer that is used without a name, as in `SFTTrainer(model).train()`, gets one before all rules look at the code.
-A Trainer that generates in each step (GRPO) divides the prompts by itself, and trains through a DDP wrapper.
+A Trainer that generates in each step (GRPO) divides the prompts by itself; the ranks' gradients are averaged.
 
 .. code-block:: diff
 
@@ -42,7 +42,7 @@ _WHOLE = "every rank computes all micro-batches, because they write to files or 
 _IN_ORDER = "every rank computes all micro-batches, because they read what earlier ones have left"
 _WRITING = "every rank computes its batches, because they write"
 _FREES = "the notebook frees the model's memory"
-_WRAPPED = "train through one DDP wrapper; `{}.model` is still the plain model"
+_AVERAGED = "the ranks' gradients are averaged"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -83,12 +83,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         arguments = f'{code}, batch="scale"' if options.batch == "scale" and not ranks else code
         arguments += ", whole=True" if effects or earlier else ""
         whole = _WHOLE if effects else _IN_ORDER if earlier else ""
-        why = _WRAPPED.format(code) if ranks else whole or _IN_TURNS
+        why = _AVERAGED if ranks else whole or _IN_TURNS
         yield Insert(
             statement,
             "before",
             f"{ddp_model} = {wrap}({arguments})  # nb2ddp: {why}",
-            why.partition(";")[0],
+            why,
             None if ranks or whole or options.batch == "scale" else _batch(facts),
         )
         if options.batch == "scale" and not ranks:

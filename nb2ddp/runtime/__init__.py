@@ -48,7 +48,6 @@ PARTS = (
     "call_results",
     "replicas",
     "other_replicas",
-    "ddp_wrapper",
     "deferred_gradients",
     "averaged_backward",
     "autograd_patches",

@@ -24,7 +24,7 @@ class _TakeRows(torch.autograd.Function):
 
 
 class _GatherRows(torch.autograd.Function):
-    """The rows of all ranks; backward gives each rank the gradient of its own, for DDP to average."""
+    """The rows of all ranks; backward gives each rank the gradient of its own, to be averaged."""
 
     @staticmethod
     def forward(ctx: Any, own: torch.Tensor, sizes: list[int], rank: int) -> torch.Tensor:
@@ -52,10 +52,10 @@ class _SumOverRanks(torch.autograd.Function):
         return _WeighGradient.apply(grad, ctx.weight), None
 
 
-# The gradient of one of this rank's rows is world_size times the row's, for DDP to average. Where a gradient is
+# The gradient of one of this rank's rows is world_size times the row's, to be averaged. Where a gradient is
 # itself differentiated, a penalty on its norm or a second derivative, each of these goes back by the other.
 class _TakeGradient(torch.autograd.Function):
-    """Slice this rank's rows out of the whole batch's gradient, times world_size because DDP averages."""
+    """Slice this rank's rows out of the whole batch's gradient, times world_size, for the mean over ranks."""
 
     @staticmethod
     def forward(ctx: Any, whole: torch.Tensor, sizes: list[int], rank: int) -> torch.Tensor:

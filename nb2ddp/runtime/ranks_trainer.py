@@ -12,16 +12,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from nb2ddp.runtime.callbacks import _decide_on_rank_0
-from nb2ddp.runtime.ddp_wrapper import _ddp, _leaves_out
-from nb2ddp.runtime.other_replicas import _trained
+from nb2ddp.runtime.other_replicas import _compare, _trained
 from nb2ddp.runtime.process_group import _begin
+from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _RANK_VARIABLES, _run, _say
 from nb2ddp.runtime.same_data import _check_same_data
 from nb2ddp.runtime.saving import _drop_half_checkpoints, _wait_for_save
-from nb2ddp.runtime.unseen_gradients import _average_unseen
+from nb2ddp.runtime.unseen_gradients import _average_gradients, _must_be_on_gpu
 from nb2ddp.runtime.unsloth_sharding import _ask_unsloth_for
 
 
@@ -99,34 +98,32 @@ def share_batch(
 
 
 def wrap_rank_trainer(trainer: Any) -> Any:
-    """Make a Trainer that knows of the ranks train through one DDP wrapper, and return the wrapper.
+    """Let a Trainer that knows of the ranks average their gradients, and return its model.
 
-    Called right before ``trainer.train()``, after the Trainer has cast or replaced parameters. ``trainer.model`` stays
-    as it is. Every rank waits for the others, and compares its training data with theirs first.
+    Called right before ``trainer.train()``, after the Trainer has cast or replaced parameters. Every rank waits for the
+    others, and compares its training data with theirs first.
 
     Raises:
         RuntimeError: the Trainer does not know of all ranks; or the ranks have different training data.
     """
     _check_knows_ranks(trainer)
     if _run.world_size == 1:
-        return trainer.model_wrapped
+        return trainer.model
     for prepare in _run.at_trainer:
         prepare()
     _check_same_data(getattr(trainer, "train_dataset", None))
     _wait_for_saves(trainer)
     _decide_on_rank_0(trainer.callback_handler)
-    # Accelerate prepares mixed precision as always; evaluation_mode keeps it from wrapping.
-    model = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
-    asked = trainer.args.ddp_find_unused_parameters
-    _allow_checkpoints(trainer)
+    # Mixed precision as always, and no DDP: it has to be told what a step may leave out, an expert or a tower, say.
+    model = trainer.model_wrapped = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
+    model._is_accelerate_prepared = True  # by train() no more
+    _must_be_on_gpu(model)
+    _make_equal(model, [name for name, _ in model.named_parameters()])
+    _compare(trainer.model)
+    _recompute_with_the_same_graph()
     _leave_experts_uncompiled(model)
-    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    fills = asked if asked is not None else any(_leaves_out(name) for name in trained)
-    trainer.model_wrapped = _ddp(model, find_unused=False if fills else asked)
-    if fills:
-        _fill_gradients(trainer)
-    _clip_all_gradients(trainer)
-    return trainer.model_wrapped
+    _average_after_backward(trainer)
+    return trainer.model
 
 
 def _check_knows_ranks(trainer: Any) -> None:
@@ -134,22 +131,21 @@ def _check_knows_ranks(trainer: Any) -> None:
         raise RuntimeError(f"the Trainer knows of {trainer.args.world_size} of {_run.world_size} processes")
 
 
-def _allow_checkpoints(trainer: Any) -> None:
-    """Let the gradient checkpoints that ``train()`` is about to switch on be of the kind that DDP allows.
+def _recompute_with_the_same_graph() -> None:
+    """Let a gradient checkpoint recompute with the graph that torch.compile chose in the forward pass.
 
-    Transformers 4 makes re-entrant ones: DDP finds a parameter ready twice where it searches for unused ones, or where
-    a step calls the model twice. The others give the same gradients. Unsloth has checkpoints of its own.
+    Where Unsloth sees several ranks, its checkpoints are not re-entrant, and those compare the number of saved tensors.
+    By itself torch.compile tries the graph first that it used last, which may be another by then: CheckpointError
+    (https://github.com/pytorch/pytorch/issues/166926; the error's own text names this switch).
     """
-    args = trainer.args
-    if getattr(args, "gradient_checkpointing", False) and "unsloth" not in sys.modules:
-        options = args.gradient_checkpointing_kwargs or {}
-        args.gradient_checkpointing_kwargs = {**options, "use_reentrant": False}
+    if hasattr(torch._C._dynamo.eval_frame, "_set_lru_cache"):
+        torch._C._dynamo.eval_frame._set_lru_cache(False)
 
 
 def _leave_experts_uncompiled(model: torch.nn.Module) -> None:
     """Switch Unsloth's compiled blocks off for a mixture of experts, and say so on GPUs, where Unsloth compiles.
 
-    Under DDP gradient checkpoints are not re-entrant: they compare the tensors that a block saves with those that it
+    On several ranks its checkpoints are not re-entrant: they compare the tensors that a block saves with those that it
     saves when it is recomputed, and a compiled block with experts saves fewer then (CheckpointError; seen with Unsloth
     2026.10.9 and torch 2.11 on two H100). Unsloth reads the variable at each call of a block. One that is set stays.
     """
@@ -163,58 +159,20 @@ def _leave_experts_uncompiled(model: torch.nn.Module) -> None:
             )
 
 
-def _fill_gradients(trainer: Any) -> None:
-    """Give what a step leaves out, an expert or a tower for images or sound, say, a gradient of zero.
-
-    DDP waits for the gradients of all trained parameters. Its own search for those left out does not see through
-    re-entrant checkpoints, which Unsloth uses.
-    """
+def _average_after_backward(trainer: Any) -> None:
+    """Average the gradients of all ranks after the last backward() of a step, before they are clipped."""
     backward = trainer.accelerator.backward
-    if backward.__name__ == "backward_and_fill":  # a second train()
+    if getattr(backward, "_averages", False):  # a second train()
         return
-    trained = {name: value for name, value in trainer.model_wrapped.named_parameters() if value.requires_grad}
-    reached: set[str] = set()  # in this backward()
-    used: set[str] = set()  # since the last step of an optimizer
-    steps = _run.steps
-    for name, parameter in trained.items():
-        parameter.register_post_accumulate_grad_hook(lambda _, name=name: reached.add(name))
 
-    def backward_and_fill(loss: torch.Tensor, **options: Any) -> None:
-        nonlocal steps
-        if steps != _run.steps:
-            used.clear()
-            steps = _run.steps
-        reached.clear()
+    def backward_and_average(loss: torch.Tensor, **options: Any) -> None:
         backward(loss, **options)
-        used.update(reached)
-        if not trainer.model_wrapped.require_backward_grad_sync:  # the step goes on accumulating
-            return
-        left_out = [parameter for name, parameter in trained.items() if name not in reached]
-        if left_out:
-            torch.autograd.backward(left_out, [torch.zeros_like(parameter) for parameter in left_out])
-        here = [name in used for name in trained]
-        ranks_that_used = torch.tensor(here, dtype=torch.int, device=loss.device)
-        dist.all_reduce(ranks_that_used)
-        for parameter, count in zip(trained.values(), ranks_that_used.tolist(), strict=True):
-            if count == 0:
-                parameter.grad = None  # as in one process: the optimizer leaves the parameter alone
+        if trainer.accelerator.sync_gradients:  # else the step goes on accumulating
+            trained = [p for group in trainer.optimizer.param_groups for p in group["params"]]
+            _average_gradients([p for p in trained if p.requires_grad])
 
-    trainer.accelerator.backward = backward_and_fill
-
-
-def _clip_all_gradients(trainer: Any) -> None:
-    """Average the gradients outside DDP before clipping too: each rank would clip by a norm of its own."""
-    clip = trainer.accelerator.clip_grad_norm_
-    if getattr(clip, "_averages", False):
-        return
-
-    def average_and_clip(parameters: Any, *args: Any, **options: Any) -> Any:
-        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        _average_unseen(parameters)
-        return clip(parameters, *args, **options)
-
-    average_and_clip._averages = True  # type: ignore[attr-defined]
-    trainer.accelerator.clip_grad_norm_ = average_and_clip
+    backward_and_average._averages = True  # type: ignore[attr-defined]
+    trainer.accelerator.backward = backward_and_average
 
 
 def _load_on_own_gpu() -> None:

@@ -1,4 +1,4 @@
-"""Wrap a model with DistributedDataParallel, and compare its replicas after training."""
+"""Make the replicas of a model equal before training, and compare them after it."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from nb2ddp.runtime.spot_checks import _checks
 
 
 def _make_equal(model: torch.nn.Module, names: list[str]) -> None:
-    """Give every rank rank 0's values of parameters where they differ: DDP sends those alone that it averages.
+    """Give every rank rank 0's values of parameters where they differ.
 
     Quantised tensors, and parameters that stay on the CPU, cannot be sent; they come from one checkpoint.
     """

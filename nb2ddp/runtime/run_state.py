@@ -45,8 +45,8 @@ class _Run:
         self.numbers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self.most_steps = 0  # of any one optimizer
         self.compared_steps = 0  # after how many steps the replicas were compared last
-        self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters whose gradients DDP averages
-        self.uncompared: list[weakref.ref[Any]] = []  # wrapped models that check_replicas() has not seen
+        self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters that divided models average
+        self.uncompared: list[weakref.ref[Any]] = []  # models that check_replicas() has not seen
         # by model of a loop, what divides its calls: a _Split of divided_calls
         self.divided: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
         # each finds what was trained beside a model, by where it is, or digests of that

@@ -62,7 +62,7 @@ class _Losses:
 
     def _note_once(self, number: int, leaf: torch.Tensor) -> None:
         def measure(grad: torch.Tensor | None) -> None:
-            if grad is None:  # DDP's own function leaves out an output that the loss does not use
+            if grad is None:  # of an output that the loss does not use
                 return
             try:
                 measures = _measures(grad)

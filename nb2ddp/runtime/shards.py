@@ -16,7 +16,7 @@ def use_shards(trainer: Any) -> Any:
     """Make a Trainer train the model that Unsloth has sharded over the ranks, and return that model.
 
     Called right before ``trainer.train()``. Every rank waits for the others, and compares its training data with
-    theirs. There is no DDP wrapper: the shards of a gradient are summed as they are made.
+    theirs. The shards of a gradient are summed as they are made.
 
     Raises:
         RuntimeError: Unsloth has left the model whole; or the Trainer does not know of all ranks; or the ranks have

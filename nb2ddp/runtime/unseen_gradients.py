@@ -1,4 +1,4 @@
-"""Average the gradients that DDP does not: those left out of a step, or of parameters unfrozen later."""
+"""Average gradients over the ranks: of all parameters, or of those that no divided model averages."""
 
 from typing import Any
 
@@ -28,27 +28,30 @@ _DENSE = 99  # more than the sparse dimensions that a gradient may have
 
 
 def _reduce_unseen(optimizer: Any, *_: Any) -> None:
-    """Average what DDP does not before a step."""
+    """Average before a step what no divided model does."""
     _average_unseen([parameter for group in optimizer.param_groups for parameter in group["params"]])
 
 
 def _average_unseen(parameters: list[Any]) -> None:
-    """Average gradients that DDP does not: of parameters unfrozen later, or outside the wrapped model.
+    """Average the gradients that no divided model does: of parameters unfrozen later, or outside of all.
 
     To do so once more changes nothing.
     """
-    if not _run.reduced or not _run.meets or not dist.distributed_c10d.is_initialized():
+    if _run.reduced and _run.meets and dist.distributed_c10d.is_initialized():
+        _average_gradients([p for p in parameters if p.requires_grad and not _is_reduced(p)])
+
+
+def _average_gradients(parameters: list[Any]) -> None:
+    """Average gradients over the ranks; where no rank has one, there is none. A collective."""
+    if not parameters:
         return
-    unseen = [p for p in parameters if p.requires_grad and not _is_reduced(p)]
-    if not unseen:
-        return
-    kinds = [0 if p.grad is None else p.grad.sparse_dim() if p.grad.is_sparse else _DENSE for p in unseen]
-    of_ranks = torch.tensor(kinds, dtype=torch.int, device=unseen[0].device)
+    kinds = [0 if p.grad is None else p.grad.sparse_dim() if p.grad.is_sparse else _DENSE for p in parameters]
+    of_ranks = torch.tensor(kinds, dtype=torch.int, device=parameters[0].device)
     # ranks that disagree would average the gradients of different parameters
     dist.all_reduce(of_ranks, dist.ReduceOp.MAX)
     dense = []
     with torch.no_grad():
-        for parameter, kind in zip(unseen, of_ranks.tolist(), strict=True):
+        for parameter, kind in zip(parameters, of_ranks.tolist(), strict=True):
             if 0 < kind < _DENSE:
                 parameter.grad = _mean_of_rows(_sparse_like(parameter, kind))
             elif kind == _DENSE:
@@ -68,7 +71,7 @@ def _average(bucket: list[torch.Tensor]) -> None:
 
 
 def _is_reduced(parameter: Any) -> bool:
-    """Return whether DDP averages a parameter's gradient; the id of one that is gone may be another's."""
+    """Return whether a divided model averages a gradient; the id of a parameter that is gone may be another's."""
     known = _run.reduced.get(id(parameter))
     return known is not None and known() is parameter
 
@@ -78,10 +81,7 @@ def _trained_by_name(model: torch.nn.Module) -> dict[str, Any]:
 
 
 def _sparse_names(model: torch.nn.Module) -> set[str]:
-    """Return the names of trained parameters whose gradients are sparse: DDP divides each of these in place.
-
-    One may share its values with other gradients of the same backward(), which would be divided too.
-    """
+    """Return the names of trained parameters whose gradients are sparse: no bucket takes these."""
     modules = [part for part in model.modules() if getattr(part, "sparse", False) is True]
     sparse = {id(p) for part in modules for p in part.parameters(recurse=False)}
     return {name for name, p in _trained_by_name(model).items() if id(p) in sparse}

@@ -9,7 +9,6 @@ from tests.support.ranks import Ended
 # A model with a part for images, trained by the runtime module and by one process, in every way of
 # checkpointing; the images come with all batches, with none, with some, on one rank, in some steps.
 PROGRAM = """
-import contextlib
 import itertools
 from types import SimpleNamespace
 
@@ -42,15 +41,14 @@ def batch_of(step, part, of_rank):
     return torch.randn(3, 8, generator=torch.Generator().manual_seed(100 * step + 10 * part + of_rank))
 
 
-def train(model, ranks, compute, parts, uses, reentrant, context=None):
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=0.1, weight_decay=0.1)
+def train(model, ranks, parts, uses, reentrant, optimizer, backward=torch.Tensor.backward, accelerator=None):
     for step in range(5):
         for part in range(parts):
+            if accelerator:
+                accelerator.sync_gradients = part == parts - 1
             for of_rank in ranks:
-                with context(part) if context else contextlib.nullcontext():
-                    loss = compute(batch_of(step, part, of_rank), uses(step, part, of_rank), reentrant)
-                    backward(loss / parts / len(ranks))
+                loss = model(batch_of(step, part, of_rank), uses(step, part, of_rank), reentrant)
+                backward(loss / parts / len(ranks))
         optimizer.step()
         optimizer.zero_grad()
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
@@ -68,19 +66,17 @@ USES = {
 }
 for uses, reentrant, spare, parts in itertools.product(USES, (None, False, True), (False, True), (1, 3)):
     model = Model(spare)
-    wrapper = ddp._ddp(model, False)
-    accelerator = SimpleNamespace(backward=lambda loss: loss.backward())
-    told = SimpleNamespace(ddp_find_unused_parameters=None)
-    trainer = SimpleNamespace(model_wrapped=wrapper, accelerator=accelerator, args=told)
-    ddp._fill_gradients(trainer)
+    accelerator = SimpleNamespace(backward=lambda loss: loss.backward(), sync_gradients=True)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1, weight_decay=0.1)
+    trainer = SimpleNamespace(optimizer=optimizer, accelerator=accelerator)
+    ddp._average_after_backward(trainer)
     backward = accelerator.backward
-    ddp._fill_gradients(trainer)  # before a second train()
+    ddp._average_after_backward(trainer)  # before a second train()
     assert accelerator.backward is backward
-    halt = lambda part: contextlib.nullcontext() if part == parts - 1 else wrapper.no_sync()
-    here = train(model, [rank], wrapper, parts, USES[uses], reentrant, halt)
-    backward = torch.Tensor.backward
+    here = train(model, [rank], parts, USES[uses], reentrant, optimizer, backward, accelerator)
     model = Model(spare)
-    alone = train(model, range(world_size), model, parts, USES[uses], reentrant)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1, weight_decay=0.1)
+    alone = train(model, range(world_size), parts, USES[uses], reentrant, optimizer)
     ranks = [torch.empty_like(here) for _ in range(world_size)]
     dist.all_gather(ranks, here)
     assert torch.equal(*ranks), f"the ranks differ: {uses}, {reentrant}, {spare}, {parts}"

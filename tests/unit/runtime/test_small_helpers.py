@@ -67,47 +67,6 @@ pathlib.Path("helper.py").write_text("WORD = 'found'")
     assert [notes["word"] for notes in ended.notes] == ["found"] * max(ranks, 1)
 
 
-CHECKPOINTS = """
-import torch
-class Layer(torch.nn.Linear):
-    gradient_checkpointing = False  # as a layer of Transformers'
-model = torch.nn.Sequential(Layer(2, 2), Layer(2, 1))
-ddp.init_process_group()
-note(searches=ddp._ddp(model).find_unused_parameters)
-model[1].gradient_checkpointing = True
-note(searches_with=ddp._ddp(model).find_unused_parameters)
-"""
-
-
-def test_checkpoints_are_found_without_the_models_own_word_for_it(run: Run) -> None:
-    """DDP must not search for unused parameters then; Transformers 6 has no `is_gradient_checkpointing`."""
-    ended = run(CHECKPOINTS)
-    assert ended.codes == [0, 0], ended.text
-    assert ended.notes == [{"searches": True, "searches_with": False}] * 2
-
-
-ADVICE = """
-import os, torch
-os.close(2) if CLOSED else None
-model = ddp.parallelize(torch.nn.Linear(4, 1))
-before = torch.get_rng_state()
-model(torch.ones(4, 4)).sum().backward()
-note(drew=not torch.equal(before, torch.get_rng_state()))
-"""
-
-
-@pytest.mark.parametrize("ranks", RANK_COUNTS)
-@pytest.mark.parametrize("closed", [False, True])
-def test_nobody_is_advised_against_the_search_for_unused_parameters(
-    run: Run, ranks: int, closed: bool
-) -> None:
-    """PyTorch's advice comes from C++, once in a process: no filter of warnings takes it away."""
-    ended = run(ADVICE.replace("CLOSED", str(closed)), ranks)
-    assert ended.codes == [0] * ranks, ended.text
-    assert ended.notes == [{"drew": False}] * ranks
-    assert not any("find_unused_parameters" in rank.err for rank in ended.ranks), ended.text
-
-
 ALONE = """
 import os, torch
 from accelerate import Accelerator
@@ -236,7 +195,7 @@ checkpoint(block, torch.randn(16, 8, requires_grad=True), use_reentrant=False).b
 
 
 def test_a_checkpoint_recomputes_with_the_graph_of_its_forward_pass(run: Run) -> None:
-    ended = run(f"ddp._prepare_for_ddp()\n{COMPILED}")
+    ended = run(f"ddp._recompute_with_the_same_graph()\n{COMPILED}")
     assert not any(ended.codes), ended.text
 
 

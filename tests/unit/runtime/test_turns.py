@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nb2ddp.runtime import support_module, used_names
@@ -150,11 +151,13 @@ t.train()
 ddp.check_replicas(ddp_model)
 note(ranks=t.args.world_size, params=[p.detach() for p in t.model.parameters()])
 """
-    ended = trainers.run(tmp_path, start + TOOLS + program, ranks, limit=120)
-    assert not any(ended.codes), ended.text
-    assert all(notes == ended.notes[0] for notes in ended.notes)
-    assert ended.notes[0]["ranks"] == ranks
-    assert f"{ranks} replicas equal" in ended.ranks[0].out
+    one, several = trainers.compare(tmp_path, start + TOOLS + program, ranks, limit=120)
+    assert not any((*one.codes, *several.codes)), several.text
+    assert all(notes == several.notes[0] for notes in several.notes)
+    assert several.notes[0]["ranks"] == ranks
+    for own, expected in zip(several.notes[0]["params"], one.notes[0]["params"], strict=True):
+        assert np.array(own) == pytest.approx(np.array(expected), abs=1e-5)
+    assert f"{ranks} replicas equal" in several.ranks[0].out
 
 
 def test_what_travels_with_a_script_stays_small() -> None:

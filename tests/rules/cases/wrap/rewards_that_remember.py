@@ -51,7 +51,7 @@ def plain(completions, **more):
         scores.append(len(text))
     return scores
 t = GRPOTrainer(llm, reward_funcs = [late, new, best, plain])
-ddp_model = ddp.wrap_rank_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
+ddp_model = ddp.wrap_rank_trainer(t)  # nb2ddp: the ranks' gradients are averaged
 t.train()
 ddp.check_replicas(ddp_model)
 # note, line 4: the reward function `late` keeps something from call to call...

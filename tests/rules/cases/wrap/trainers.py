@@ -33,7 +33,7 @@ t.train()
 # output
 import trl as rl
 t = rl.GRPOTrainer(llm)
-ddp_model = ddp.wrap_rank_trainer(t)  # nb2ddp: train through one DDP wrapper; `t.model` is still the plain model
+ddp_model = ddp.wrap_rank_trainer(t)  # nb2ddp: the ranks' gradients are averaged
 t.train()
 ddp.check_replicas(ddp_model)
 
