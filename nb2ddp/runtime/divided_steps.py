@@ -9,7 +9,7 @@ import torch
 
 from nb2ddp.runtime.figure_rules import _Note
 from nb2ddp.runtime.figures import _Figures
-from nb2ddp.runtime.gradients import _nodes
+from nb2ddp.runtime.gradients import _nodes, _sum_in_buckets
 from nb2ddp.runtime.micro_batch_rows import _SUM, _Part, _Rows
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _Draws
@@ -17,7 +17,7 @@ from nb2ddp.runtime.row_parts import _RowParts
 from nb2ddp.runtime.run_state import _run, _say, _warn
 from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.step_plans import _in_parts, _planned, _Unit
-from nb2ddp.runtime.summed_gradients import _aside, _distance, _rounding, _sum_in_buckets
+from nb2ddp.runtime.summed_gradients import _aside, _distance, _rounding
 
 _How = tuple[bool, bool]  # whether a part leaves out padding, and whether it drops out as the whole does
 

@@ -23,7 +23,7 @@ from nb2ddp.runtime.call_results import (
     _unjoinable,
 )
 from nb2ddp.runtime.digests import _digest
-from nb2ddp.runtime.gradients import _buckets
+from nb2ddp.runtime.gradients import _sum_in_buckets
 from nb2ddp.runtime.module_state import _is_batch_norm, _is_of_library, _without_effects
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.output_gathering import _Joins
@@ -32,7 +32,7 @@ from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.repeated_writes import _Effect
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.spot_checks import _checks, _comparing
-from nb2ddp.runtime.unseen_gradients import _average, _trained_by_name
+from nb2ddp.runtime.unseen_gradients import _trained_by_name
 from nb2ddp.runtime.value_reads import _is_no_mean, _Reads
 
 
@@ -195,8 +195,7 @@ def _gradients_apart(
         return None
     assert found_of_rank is not None
     assert expected is not None
-    for bucket in _buckets(found_of_rank):
-        _average(bucket)
+    _sum_in_buckets(found_of_rank, mean=True)
     most = max(float(x.abs().max()) if x.numel() else 0.0 for x in expected)
     apart = [
         float((x - y).abs().max().nan_to_num(nan=0.0)) if x.numel() else 0.0

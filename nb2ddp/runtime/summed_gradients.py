@@ -1,24 +1,9 @@
-"""Sum gradients over the ranks, and compare them."""
+"""Compare summed gradients with those of one process, and put them aside meanwhile."""
 
 from typing import Any
 
 import torch
 import torch.distributed as dist
-
-from nb2ddp.runtime.gradients import _buckets
-
-
-def _sum_in_buckets(gradients: list[torch.Tensor]) -> None:
-    """Sum dense gradients over the ranks, some of them in each exchange."""
-    with torch.no_grad():
-        for bucket in _buckets(gradients):
-            if len(bucket) == 1 and bucket[0].is_contiguous():
-                dist.all_reduce(bucket[0])
-                continue
-            flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
-            dist.all_reduce(flat)
-            parts = flat.split([gradient.numel() for gradient in bucket])
-            torch._foreach_copy_(bucket, [part.view_as(of) for of, part in zip(bucket, parts, strict=True)])
 
 
 def _take_gradients_of_rank_0(parameters: list[Any], model: torch.nn.Module) -> None:

@@ -4,9 +4,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
-from nb2ddp.runtime.gradients import _buckets
+from nb2ddp.runtime.gradients import _sum_in_buckets
 from nb2ddp.runtime.run_state import _run
 
 
@@ -58,16 +57,7 @@ def _average_gradients(parameters: list[Any]) -> None:
                 found = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 parameter.grad = found.to_dense() if found.is_sparse else found
                 dense.append(parameter.grad)
-        for bucket in _buckets(dense):
-            _average(bucket)
-
-
-def _average(bucket: list[torch.Tensor]) -> None:
-    """Average gradients over the ranks, in one exchange."""
-    flat = _flatten_dense_tensors(bucket)
-    dist.all_reduce(flat)
-    flat /= _run.world_size
-    torch._foreach_copy_(bucket, list(_unflatten_dense_tensors(flat, bucket)))
+        _sum_in_buckets(dense, mean=True)
 
 
 def _is_reduced(parameter: Any) -> bool:
