@@ -1,15 +1,15 @@
 """The contract of a converted folder: the names of its files, how they are written and read back.
 
-A new folder is staged beside its place and renamed, so it appears whole. In a folder that exists, the files
-are staged in its hidden folder `.nb2ddp`, a journal of old and new digests is written, and the files are
-renamed; whoever reads or writes the folder next finishes what a killed process has left. Nothing is replaced
-or removed that nb2ddp has not written, or that was edited since; with ``force`` it is kept as `.bak`, and the
-next one as `.bak2`.
+A new folder is staged beside its place and renamed, so it appears whole. In a folder that exists, the files are
+staged in a hidden folder, the report as the last, and renamed; whoever reads or writes the folder next finishes what a
+killed process has left. Nothing is replaced or removed that nb2ddp has not written, or that was edited since; with
+``force`` it is kept as `.bak`, and the next one as `.bak2`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import itertools
 import json
@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -126,8 +126,7 @@ def _text(path: Path) -> str:
 
 # ---- what nb2ddp has written ----------------------------------------------------------------------------
 
-_STAGING = ".nb2ddp"
-_JOURNAL = "journal.json"
+_STAGING = ".nb2ddp_staged"
 _ABSENT = ""  # the digest of a file that is not there
 
 
@@ -136,13 +135,8 @@ def edited_since(folder: Path) -> list[str]:
 
     A conversion that was killed may have left a file as it was before or as it was to become.
     """
-    report, journal = _digests(folder / REPORT, "files"), _journal(folder)
-    return [
-        name
-        for name in {**report, **journal.new}
-        if name != REPORT
-        and _digest_of(folder / name) not in (_ABSENT, report.get(name), journal.new.get(name))
-    ]
+    old, new = _digests(folder / REPORT), _digests(folder / _STAGING / REPORT)
+    return [n for n in {**old, **new} if _digest_of(folder / n) not in (_ABSENT, old.get(n), new.get(n))]
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -153,12 +147,12 @@ def _object(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _digests(path: Path, key: str) -> dict[str, str]:
-    """Return the digests by name below ``key``, without names that lead out of the folder."""
-    entries = _object(path).get(key)
+def _digests(report: Path) -> dict[str, str]:
+    """Return the digests of the other files by name, without names that lead out of the folder."""
+    entries = _object(report).get("files")
     if not isinstance(entries, dict):
         return {}
-    return {n: d for n, d in entries.items() if isinstance(d, str) and _is_inside(n)}
+    return {n: d for n, d in entries.items() if isinstance(d, str) and _is_inside(n) and n != REPORT}
 
 
 def _is_inside(name: str) -> bool:
@@ -237,7 +231,7 @@ def in_use(folder: Path, files: Mapping[str, str] | None = None) -> Iterator[Non
 
 def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
     """Return whether a folder holds exactly these files of nb2ddp's, with nothing left to finish."""
-    known = _digests(folder / REPORT, "files")
+    known = _digests(folder / REPORT)
     return (
         {*known, REPORT} == contents.keys()
         and not os.path.lexists(folder / _STAGING)
@@ -291,62 +285,47 @@ def _write_file(path: Path, data: bytes) -> None:
 # ---- replacing the files of a folder that exists ------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Journal:
-    """What a conversion replaces, by name: digests before (or absent) and after, and the staged file.
+def refuse_edits(folder: Path, names: Collection[str], advice: str) -> None:
+    """Refuse to replace files that were edited, or are somebody else's.
 
-    Files with the new digest "absent" are removed.
+    Raises:
+        OutputError: some are, with ``advice``.
     """
-
-    old: Mapping[str, str]
-    new: Mapping[str, str]
-    staged: Mapping[str, str]
-
-
-def _journal(folder: Path) -> _Journal:
-    path = folder / _STAGING / _JOURNAL
-    staged = {n: s for n, s in _digests(path, "staged").items() if s.isdecimal()}
-    return _Journal(_digests(path, "old"), _digests(path, "new"), staged)
+    known, edited = _digests(folder / REPORT), edited_since(folder)
+    ours = {*known, REPORT} if known else set()
+    foreign = [name for name in names if os.path.lexists(folder / name) and name not in ours]
+    if os.path.lexists(folder) and not folder.is_dir():
+        foreign = ["what is there"]
+    if edited or foreign:
+        reason = "changed since nb2ddp wrote" if edited else "not written by nb2ddp"
+        raise OutputError(f"{folder}: {', '.join(edited or foreign)} {reason}; {advice}.")
 
 
 def _update(folder: Path, contents: Mapping[str, bytes], *, force: bool) -> None:
-    """Check, stage, write the journal, replace. Called with the lock."""
-    known = _digests(folder / REPORT, "files")
-    edited = edited_since(folder)
-    ours = {*known, REPORT} if known else set()
-    foreign = [name for name in contents if os.path.lexists(folder / name) and name not in ours]
-    if not force and (edited or foreign):
-        names = ", ".join(edited or foreign)
-        reason = "changed since nb2ddp wrote" if edited else "not written by nb2ddp"
-        raise OutputError(
-            f"{folder}: {names} {reason}; --force overwrites it (and keeps it as .bak), -o names another folder."
-        )
+    """Check, stage, replace. Called with the lock."""
+    if not force:
+        advice = "--force overwrites it (and keeps it as .bak), -o names another folder"
+        refuse_edits(folder, contents, advice)
     for name in contents:
         if (folder / name).is_dir():
             raise OutputError(f"{folder} cannot be written: {name} is a folder.")
-    staging = folder / _STAGING
+    staging, known = folder / _STAGING, _digests(folder / REPORT)
     staging.mkdir(exist_ok=True)
     if staging.is_symlink():
         raise OutputError(f"{folder} cannot be written: {_STAGING} is a link; remove it.")
     try:
-        staged = {}
-        for number, (name, data) in enumerate(contents.items()):
+        for name, data in contents.items():
             parent = (folder / name).parent
             parent.mkdir(parents=True, exist_ok=True)
             if not _can_replace(folder, name):
                 raise OutputError(
                     f"{folder} cannot be written: {parent} is read-only, or a link to elsewhere."
                 )
-            _write_file(staging / str(number), data)
-            staged[name] = str(number)
-        new = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
-        gone = {name: digest for name, digest in known.items() if name not in contents}
-        old = {name: _digest_of(folder / name) for name in contents} | gone
-        journal = {"old": old, "new": new | dict.fromkeys(gone, _ABSENT), "staged": staged}
-        _write_file(staging / f"{_JOURNAL}.new", json_text(journal).encode())
-        for name in {*edited, *foreign} & contents.keys():
-            shutil.copy2(folder / name, _backup(folder / name), follow_symlinks=False)
-        os.replace(staging / f"{_JOURNAL}.new", staging / _JOURNAL)
+            _write_file(staging / (name if name != REPORT else f"{REPORT}.new"), data)
+        for name in contents:
+            if _digest_of(folder / name) not in (_ABSENT, known.get(name)) and (name != REPORT or not known):
+                shutil.copy2(folder / name, _backup(folder / name), follow_symlinks=False)
+        os.replace(staging / f"{REPORT}.new", staging / REPORT)
     except BaseException:
         _remove_staging(folder)
         raise
@@ -374,34 +353,27 @@ def _can_replace(folder: Path, name: str) -> bool:
 
 
 def _finish(folder: Path) -> None:
-    """Do what the journal says and is not done yet, the report last. Called with the lock.
+    """Do what a staged report says and is not done yet, the report last. Called with the lock.
 
-    A file that is neither as before nor as after was edited in between, and stays.
+    A file that was edited in between, and of which there is no copy, stays.
     """
-    journal = _journal(folder)
-    for name in sorted(journal.new, key=lambda name: name == REPORT):
+    staging, old = folder / _STAGING, _digests(folder / REPORT)
+    new = _digests(staging / REPORT)
+    for name in [*new, *(old.keys() - new), REPORT] if new else ():
         target = folder / name
-        if _digest_of(target) != journal.old.get(name) or not _can_replace(folder, name):
+        copies = (_digest_of(path) for path in target.parent.glob(f"{glob.escape(target.name)}.bak*"))
+        if name != REPORT and _digest_of(target) not in (_ABSENT, old.get(name), *copies):
             continue
-        if journal.new[name] == _ABSENT:
+        if not _can_replace(folder, name):
+            continue
+        if name != REPORT and name not in new:
             target.unlink(missing_ok=True)
-        elif (
-            name in journal.staged
-            and _digest_of(folder / _STAGING / journal.staged[name]) == journal.new[name]
-        ):
+        elif name == REPORT or _digest_of(staging / name) == new[name]:
             target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(folder / _STAGING / journal.staged[name], target)
+            os.replace(staging / name, target)
     _remove_staging(folder)
 
 
 def _remove_staging(folder: Path) -> None:
-    """Remove the journal first, then what was staged; other files in the folder are not ours."""
-    staging = folder / _STAGING
-    if staging.is_symlink() or not staging.is_dir():
-        return
-    (staging / _JOURNAL).unlink(missing_ok=True)
-    for path in list(staging.iterdir()):
-        if path.name.isdecimal() or path.name == f"{_JOURNAL}.new":
-            path.unlink()
-    with contextlib.suppress(OSError):
-        staging.rmdir()
+    if not (folder / _STAGING).is_symlink():
+        shutil.rmtree(folder / _STAGING, ignore_errors=True)

@@ -121,7 +121,6 @@ def push(
     with waiting("preparing the push"):
         from nb2ddp.ddp_folder import DRY_RUN, PUSHED
         from nb2ddp.kaggle import bundle, client, credentials
-        from nb2ddp.kaggle.own_folder import check_own
         from nb2ddp.kaggle.push import check_source
         from nb2ddp.kaggle.secrets import refuse_secrets
         from nb2ddp.kaggle.sessions import most_sessions
@@ -149,7 +148,7 @@ def push(
     if rehearsed:
         _rehearse_first(folder)
     copy = folder / (DRY_RUN if dry_run else PUSHED)
-    check_own(copy)
+    made.check(copy)
     uploads = bool(upload_data and made.local.names)
     if kaggle is None:
         if made.is_unowned:

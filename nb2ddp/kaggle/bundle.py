@@ -9,10 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.ddp_folder import KAGGLE, PUSHED, REPORT, SCRIPT, SETUP, edited_since, read
+from nb2ddp.ddp_folder import (
+    KAGGLE,
+    PUSHED,
+    REPORT,
+    SCRIPT,
+    SETUP,
+    edited_since,
+    read,
+    refuse_edits,
+    write,
+)
 from nb2ddp.errors import BundleError
 from nb2ddp.kaggle.datasets import files_of
-from nb2ddp.kaggle.own_folder import replace
 from nb2ddp.regular_files import bytes_of
 from nb2ddp.secrets import Secret, secrets_in_file, secrets_in_text
 from nb2ddp.targets.job import has_trainer
@@ -78,13 +87,18 @@ class Bundle:
     def is_public(self) -> bool:
         return not self.metadata["is_private"]
 
+    def check(self, folder: Path) -> None:
+        """Raise OutputError where `write` would replace what is edited or somebody else's."""
+        names = METADATA_FILE, str(self.metadata["code_file"])
+        refuse_edits(folder, names, "nothing was sent or changed: move that away and try again")
+
     def write(self, folder: Path, ref: str | None = None) -> None:
         """Write the files into a folder of our own; ref: the address that Kaggle gave the kernel.
 
-        Raises OutputError, also for a folder that holds anything else.
+        Raises OutputError.
         """
         metadata = json.dumps({**self.metadata, "id": ref or self.ref}, indent=2) + "\n"
-        replace(folder, {METADATA_FILE: metadata.encode(), self.metadata["code_file"]: self.code.encode()})
+        write(folder, {METADATA_FILE: metadata, self.metadata["code_file"]: self.code}, {}, force=False)
 
 
 def seconds(duration: str) -> int:

@@ -215,7 +215,7 @@ def test_any_converted_folder(batch: int, here: Path) -> None:
 
 
 NAMES = ["train_ddp.py", "ddp_support.py", "setup_env.py", "report.json", "kaggle/kernel-metadata.json"]
-NAMES += [".nb2ddp/journal.json", "dry_run/.nb2ddp.json", "pushed/kernel-metadata.json", "../nb2ddp.toml"]
+NAMES += [".nb2ddp_staged/report.json", "dry_run/report.json", "pushed/kernel-metadata.json", "../nb2ddp.toml"]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_no_command_waits_for_what_is_no_file(here: Path, name: str, kind: str) 
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-    assert os.path.lexists(victim) or ".nb2ddp/" in name, "it is not ours"
+    assert os.path.lexists(victim) or ".nb2ddp_staged/" in name, "it is not ours"
 
 
 SETTINGS = [

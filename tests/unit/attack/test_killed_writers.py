@@ -218,8 +218,8 @@ def test_a_writer_that_takes_long_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", ["../victim", "/{root}/victim", "a/../../victim"])
-@pytest.mark.parametrize("in_journal", [False, True])
-def test_a_report_names_no_file_outside_its_folder(tmp_path: Path, name: str, in_journal: bool) -> None:
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_report_names_no_file_outside_its_folder(tmp_path: Path, name: str, staged: bool) -> None:
     import hashlib
 
     victim = tmp_path / "victim"
@@ -231,10 +231,9 @@ def test_a_report_names_no_file_outside_its_folder(tmp_path: Path, name: str, in
     report = json.loads((folder / "report.json").read_text())
     report["files"][name] = digest
     (folder / "report.json").write_text(json.dumps(report))
-    if in_journal:
-        (folder / ".nb2ddp").mkdir()
-        journal = {"old": {name: digest}, "new": {name: ""}, "staged": {}}
-        (folder / ".nb2ddp" / "journal.json").write_text(json.dumps(journal))
+    if staged:
+        (folder / ".nb2ddp_staged").mkdir()
+        (folder / ".nb2ddp_staged" / "report.json").write_text(json.dumps(report))
     read(folder)
     write(folder, NEW, {}, force=True)
     assert victim.read_text() == "precious"
@@ -249,23 +248,15 @@ def test_a_link_in_the_folder_leads_nowhere(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     write(folder, {"train_ddp.py": ""}, {}, force=False)
     (folder / "kaggle").symlink_to(outside)
-    (folder / ".nb2ddp").mkdir()
-    (folder / ".nb2ddp" / "0").write_text("owned")
-    digest = hashlib.sha256(b"owned").hexdigest()
-    journal = {"old": {"kaggle/x": ""}, "new": {"kaggle/x": digest}, "staged": {"kaggle/x": "0"}}
-    (folder / ".nb2ddp" / "journal.json").write_text(json.dumps(journal))
+    staged = folder / ".nb2ddp_staged"
+    (staged / "kaggle").mkdir(parents=True)
+    (staged / "kaggle" / "x").write_text("owned")
+    digests = {n: hashlib.sha256(b).hexdigest() for n, b in (("kaggle/x", b"owned"), ("train_ddp.py", b""))}
+    (staged / "report.json").write_text(json.dumps({"files": digests}))
     read(folder)
     with pytest.raises(OutputError, match="a link to elsewhere"):
         write(folder, OLD, {}, force=True)
     assert not list(outside.iterdir())
-
-
-def test_a_hidden_folder_of_the_users_keeps_its_files(tmp_path: Path) -> None:
-    (tmp_path / ".nb2ddp").mkdir()
-    (tmp_path / ".nb2ddp" / "notes.txt").write_text("mine")
-    write(tmp_path, OLD, {}, force=False)
-    write(tmp_path, NEW, {}, force=False)
-    assert found(tmp_path) == {**NEW, ".nb2ddp/notes.txt": "mine"}
 
 
 def test_a_folder_that_was_made_before_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
