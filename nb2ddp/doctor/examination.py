@@ -39,7 +39,6 @@ CHECKS = (
     Check("disk", surroundings.disk_free),
     Check("versions", versions.versions_fit, versions.nothing_known),
     Check("missing packages", versions.nothing_missing, versions.no_training_package),
-    Check("known faults", versions.no_known_fault, versions.no_training_package),
     Check("script", script.script_fits),
     Check("Kaggle", surroundings.kaggle_credentials),
 )

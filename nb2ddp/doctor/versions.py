@@ -41,19 +41,12 @@ def _requirements(machine: Machine) -> Iterator[tuple[str, Requirement]]:
                     yield name, requirement
 
 
-def _allows(specifier: SpecifierSet, version: str) -> bool:
+def allows(specifier: SpecifierSet, version: str) -> bool:
+    """Return whether a version is one of those asked for; one that follows no standard may be."""
     try:
         return specifier.contains(Version(version), prereleases=True)
-    except InvalidVersion:  # "0.1-custom": nothing can be said
-        return True
-
-
-def is_older(version: str, wanted: str) -> bool:
-    """Return whether a version is below the wanted one; of one that follows no standard nothing can be said."""
-    try:
-        return Version(version) < Version(wanted)
     except InvalidVersion:
-        return False
+        return True
 
 
 def versions_fit(machine: Machine) -> Outcome:
@@ -72,7 +65,7 @@ def versions_fit(machine: Machine) -> Outcome:
         package = canonicalize_name(requirement.name)
         asked[package] = asked.get(package, SpecifierSet()) & requirement.specifier
         version = machine.installed.get(package)
-        if version is not None and not _allows(requirement.specifier, version):
+        if version is not None and not allows(requirement.specifier, version):
             wrong.setdefault(package, []).append(
                 f"{name} {machine.installed[name]} asks for {package}{requirement.specifier}"
             )
@@ -100,18 +93,3 @@ def nothing_missing(machine: Machine) -> Outcome:
         f"asked for (by), and not installed: {seen}",
         "expected after `pip install --no-deps`; if an import of one of them fails, install that one",
     )
-
-
-def no_known_fault(machine: Machine) -> Outcome:
-    """Check for versions that train wrong on several GPUs without an error.
-
-    Unsloth before 2026.9 does not average the gradients of GRPO over the ranks: the replicas drift apart.
-    """
-    version = machine.installed.get("unsloth")
-    if version is not None and is_older(version, "2026.9"):
-        upgrade = [machine.settings.python, "-m", "pip", "install", "--upgrade", "unsloth", "unsloth_zoo"]
-        return warn(
-            f"unsloth {version} does not average GRPO's gradients over the GPUs, and says nothing",
-            f"for GRPO, {command(*upgrade)} (2026.9 or newer); other trainers are not concerned",
-        )
-    return ok("no version that is known to train wrong on several GPUs")

@@ -14,7 +14,6 @@ import pytest
 from packaging.requirements import Requirement
 
 from nb2ddp.doctor import versions
-from nb2ddp.doctor.machine import Machine
 from tests.support.doctor import bare, check, doctor, examined, install
 
 
@@ -26,7 +25,6 @@ def test_packages_that_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bare
     _, results = examined(monkeypatch, bare, tmp_path)
     check(results["versions"], "ok", "unsloth 2026.10.9, unsloth-zoo 2026.10.9, transformers 4.56.2 fit")
     check(results["missing packages"], "ok")
-    check(results["known faults"], "ok")
 
 
 def test_packages_that_contradict_each_other(
@@ -54,12 +52,6 @@ def test_packages_that_contradict_each_other(
 
     side = replace(here, installed={**here.installed, "transformers": "5.17.0"})
     check(versions.versions_fit(side), "warn", "certifi 1.0, but unsloth", "'certifi>=2'")
-
-
-@pytest.mark.parametrize(("version", "status"), [("2026.8.12", "warn"), ("2026.9", "ok"), ("odd", "ok")])
-def test_versions_that_train_wrong_without_a_word(version: str, status: str) -> None:
-    here = Machine(installed={"unsloth": version}, requires={"unsloth": []})
-    check(versions.no_known_fault(here), status, to_do="GRPO" if status == "warn" else "")
 
 
 def test_metadata_that_is_broken_is_passed_over(

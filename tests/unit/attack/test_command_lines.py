@@ -215,7 +215,12 @@ def test_any_converted_folder(batch: int, here: Path) -> None:
 
 
 NAMES = ["train_ddp.py", "ddp_support.py", "setup_env.py", "report.json", "kaggle/kernel-metadata.json"]
-NAMES += [".nb2ddp_staged/report.json", "dry_run/report.json", "pushed/kernel-metadata.json", "../nb2ddp.toml"]
+NAMES += [
+    ".nb2ddp_staged/report.json",
+    "dry_run/report.json",
+    "pushed/kernel-metadata.json",
+    "../nb2ddp.toml",
+]
 
 
 @pytest.mark.parametrize(
