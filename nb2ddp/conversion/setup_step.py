@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import libcst as cst
 
+from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.installs import InstallPlan
 from nb2ddp.analysis.shell_commands import ShellCall, command_code, shell_calls
@@ -24,7 +25,8 @@ def setup_rule(step: InstallPlan) -> Rule:
             if statement not in kept and facts.cell(statement) in cells:
                 yield Drop(statement, "no part of the installation", with_comments=True)
         for shell in shell_calls(facts):
-            if facts.top_statement(shell.call) in kept:
+            is_python = facts.qualified(shell.call.func) in libraries.RUNNING_FUNCTIONS
+            if facts.top_statement(shell.call) in kept and not is_python:
                 yield Edit(shell.call, "run in a shell", _runner(facts, shell))
 
     return Rule("install-step", "", find)

@@ -216,7 +216,7 @@ def test_no_install_makes_no_setup_file() -> None:
     assert SETUP not in converted("!ls", TRAIN).files
 
 
-def run_setup(tmp_path: Path, *cells: str) -> list[str]:
+def run_setup(tmp_path: Path, *cells: str, code: int = 0) -> list[str]:
     """Run ``setup_env.py`` where `pip` and `git` only note how they were called, and where."""
     conversion = converted(*cells, TRAIN)
     tools = tmp_path / "bin"
@@ -234,7 +234,7 @@ def run_setup(tmp_path: Path, *cells: str) -> list[str]:
         text=True,
         capture_output=True,
     )
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == code, result.stderr
     calls = tmp_path / "calls"
     return calls.read_text().splitlines() if calls.exists() else []
 
@@ -259,6 +259,31 @@ def test_a_failing_install_does_not_stop_the_step(tmp_path: Path) -> None:
         "pip install fail",
         "pip install b",
     ]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'subprocess.run(["pip", "install", "fail"], check=True)',
+        'subprocess.check_call("pip install fail", shell=True)',
+    ],
+)
+def test_a_failing_install_that_the_notebook_checks_stops_the_step(tmp_path: Path, call: str) -> None:
+    calls = run_setup(tmp_path, f"import subprocess\n{call}\n!pip install b\n", code=1)
+    assert calls == ["pip install fail"]
+
+
+def test_an_install_falls_back_where_the_first_fails(tmp_path: Path) -> None:
+    cell = """
+    import os, subprocess
+    try:
+        subprocess.run("pip install fail", shell=True, check=True)
+    except subprocess.CalledProcessError:
+        subprocess.run(["pip", "install", "b"])
+    if os.system("pip install fail") == 0:
+        !pip install c
+    """
+    assert run_setup(tmp_path, cell) == ["pip install fail", "pip install b", "pip install fail"]
 
 
 def test_a_bash_cell(tmp_path: Path) -> None:
