@@ -37,6 +37,10 @@ from nb2ddp.source import cst_nodes
 _BARRIER = "torch.distributed.barrier"
 _OF_SCRIPT = "the script joins and leaves the process group by itself"
 _OURS = "made by nb2ddp"
+_DEALS = (
+    "this sampler gives each process its part of the rows already: save the notebook as a script and start that with "
+    "torchrun, or write num_replicas=1, rank=0 here, with which one process has all rows"
+)
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -57,15 +61,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _by_hand(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
-    if any(facts.qualified(call.func).endswith("DistributedSampler") for call in facts.live_calls):
-        yield Decline(
-            "this loop uses DDP with a DistributedSampler already: save it as a script and start that with torchrun"
-        )
-        return
     for call in facts.live_calls:
         name = facts.qualified(call.func)
         statement = facts.statement(call)
-        if name in (JOINS, LEAVES, _BARRIER):
+        if name.endswith("DistributedSampler"):
+            number = facts.value(cst_nodes.given(call, 1, "num_replicas"))
+            if not (isinstance(number, cst.Integer) and number.value == "1"):
+                yield Decline(_DEALS, call)
+        elif name in (JOINS, LEAVES, _BARRIER):
             if name == _BARRIER and called_by_all(facts, call) and not facts.is_after_training(call):
                 waits = f"{helper(facts, 'from_all_ranks')}(None)"
                 yield Edit.to(call, "waits without a process group", waits)

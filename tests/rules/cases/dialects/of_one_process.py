@@ -26,6 +26,10 @@ if dist.is_available() and dist.is_initialized():
 if dist.is_available() and False:
     export(model)
 
+# case: a sampler of one process
+from torch.utils.data.distributed import DistributedSampler
+sampler = DistributedSampler(data, num_replicas=1, rank=0, seed=7)
+
 # case: a group that the notebook joins
 dist.init_process_group("gloo", rank=0, world_size=1)
 if dist.is_initialized():

@@ -105,7 +105,7 @@ trainer.train()
 # case: a sampler of the notebook's own
 from torch.utils.data.distributed import DistributedSampler
 s = DistributedSampler(d)
-# decline: this loop uses DDP with a DistributedSampler already: save it as a script and start that with torchrun
+# decline, line 2: this sampler gives each process its part of the rows already...
 
 # case: barriers that let rank 0 go first
 import os
