@@ -32,6 +32,7 @@ from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
 from nb2ddp.source import cst_nodes
 
 _GPU = re.compile(r"cuda:(\d+)")
+_FORM = re.compile(r"cuda:(?:%[ds]|\{0?\})?")
 MASK = "CUDA_VISIBLE_DEVICES"
 _OF_A_RANK = libraries.LAUNCH_VARIABLES | {MASK}
 _OTHER_GPU = '"{}" is one of several GPUs here, and a rank has one alone: it fails, or all put this there; write "cuda"'
@@ -60,19 +61,31 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 def _devices(facts: Facts) -> Iterator[tuple[cst.BaseExpression, str]]:
     """Yield what names a GPU by its number, and the number: ``"cuda:1"``, ``x.cuda(1)``, ``f"cuda:{gpu}"``."""
-    for string in facts.strings:
+    for string in (*facts.strings, *facts.nodes(cst.FormattedString)):
         item, found = facts.parent(string), _GPU.fullmatch(cst_nodes.string_value(string) or "")
         is_key = isinstance(item, cst.DictElement) and item.key is string  # where it was saved from
         if found is not None and not is_key:
             yield string, found[1]
-    for text in facts.nodes(cst.FormattedString):
-        match text.parts:
-            case [cst.FormattedStringText("cuda:"), cst.FormattedStringExpression(expression=given)]:
-                yield from _numbers(facts, given)
+        elif (given := _put_into(facts, string)) is not None:
+            yield from _numbers(facts, given)
     for call in facts.calls:
         for argument in (argument for argument in call.args if _is_device(facts, call, argument, "0")):
             numbers = _numbers(facts, argument.value)
             yield from (named for named in numbers if _is_device(facts, call, argument, named[1]))
+
+
+def _put_into(facts: Facts, text: cst.BaseExpression) -> cst.BaseExpression | None:
+    """Return ``gpu`` of ``f"cuda:{gpu}"``, ``"cuda:%d" % gpu``, ``"cuda:{}".format(gpu)``, ``"cuda:" + str(gpu)``."""
+    around = facts.parent(text) if _FORM.fullmatch(cst_nodes.string_value(text) or "") else text
+    match around:
+        case (
+            cst.FormattedString([cst.FormattedStringText("cuda:"), cst.FormattedStringExpression(given)])
+            | cst.BinaryOperation(right=cst.Call(cst.Name("str"), [cst.Arg(given)]) | given)
+        ):
+            return given
+        case cst.Attribute() if (call := facts.called(around)) is not None:
+            return cst_nodes.given(call, 0)
+    return None
 
 
 def _numbers(facts: Facts, node: cst.BaseExpression) -> Iterator[tuple[cst.BaseExpression, str]]:

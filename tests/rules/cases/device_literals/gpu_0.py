@@ -55,6 +55,21 @@ device = torch.device(f"cuda:{local_rank}" if torch.cuda.is_available() else "cp
 model = model.cuda(local_rank).to(torch.device("cuda", local_rank))
 print(torch.cuda.get_device_name(local_rank), torch.cuda.memory_allocated(local_rank))
 
+# case: a text that is made with the number
+gpu = 0
+model.to("cuda:" + str(0))
+device = torch.device("cuda:" + str(gpu) if torch.cuda.is_available() else "cpu")
+other = "cuda:%d" % gpu
+third = "cuda:{}".format(gpu)
+print("cuda:", gpu, "on cuda:" + str(gpu), "cuda:%s" % name, "cuda:{}".format)
+# output
+gpu = 0
+model.to("cuda:" + str(local_rank))
+device = torch.device("cuda:" + str(local_rank) if torch.cuda.is_available() else "cpu")
+other = "cuda:%d" % local_rank
+third = "cuda:{}".format(local_rank)
+print("cuda:", gpu, "on cuda:" + str(gpu), "cuda:%s" % name, "cuda:{}".format)
+
 # case: numbers that are no GPU's
 torch.cuda.Stream(priority=1)
 play(sound, device=2)
