@@ -29,7 +29,7 @@ from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
-from nb2ddp.rewriting.findings import Finding, Gate, Note, Rule
+from nb2ddp.rewriting.findings import Finding, Gate, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
@@ -49,15 +49,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if decided is None or statement in seen or facts.is_after_training(call):
             continue
         seen.add(statement)
-        if facts.runs(statement, facts.needs_all):
-            why = "training depends on whether a file exists: it must exist for all ranks or for none"
-            yield Note(why, statement)
-            continue
         if isinstance(statement, cst.If) and files.is_numbered(facts, statement):
             continue  # all ranks look for a free name before rank 0 makes the folder: the rule rank-zero sees to that
-        names_one = any(facts.contains(statement, name) for name in shared_names(facts))
-        parts = isinstance(decided, cst.If) and (leaves(facts, statement) or names_one)
-        if parts or not _may_make_files(facts, statement):
+        says = leaves(facts, statement) or _says_what_is_there(facts, statement)
+        parts = isinstance(decided, cst.If) and says
+        if parts or facts.runs(statement, facts.needs_all) or not _may_make_files(facts, statement):
             # a rank that comes later would go another way
             why, function = "all ranks go rank 0's way", helper(facts, "from_main_process")
             looks = partial(files.looks_at_files, facts)
@@ -69,6 +65,13 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Gate(statement, "main-first", "rank 0 makes the files, the others find them")
 
 
+def _says_what_is_there(facts: Facts, statement: Statement) -> bool:
+    """Return whether a statement makes a name of a run, or sets a name that is read elsewhere to what calls nothing."""
+    names_one = any(facts.contains(statement, name) for name in shared_names(facts))
+    plain = (b for b in facts.bindings_in(statement) if b.value is not None and not facts.calls_in(b.value))
+    return names_one or any(facts.is_read_outside(binding.name, statement) for binding in plain)
+
+
 def _may_make_files(facts: Facts, statement: Statement) -> bool:
     """Return whether a statement calls more than what looks at files, names or reads them, or makes another folder."""
     calls = [c for c in facts.calls_in(statement) if facts.method(c) not in _METHODS_THAT_MAKE_NONE]
@@ -76,10 +79,8 @@ def _may_make_files(facts: Facts, statement: Statement) -> bool:
     looked_for = {_path(facts, call) for call in looks}
     made = [c for c in calls if makes_folder(facts, c) and not files.may_exist(facts, c)]
     others = [c for c in made if _path(facts, c) not in looked_for]  # a later rank could not make these
-    names = (facts.qualified(call.func) for call in calls if call not in looks + others)
-    return any(
-        name not in _MAKES_NONE and not name.startswith(("os.path.", "pathlib.Path")) for name in names
-    )
+    names = {facts.qualified(call.func) for call in calls if call not in looks + others} - _MAKES_NONE
+    return not all(name.startswith(("os.path.", "pathlib.Path")) for name in names)
 
 
 def _path(facts: Facts, call: cst.Call) -> str:

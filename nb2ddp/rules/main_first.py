@@ -2,7 +2,7 @@
 
 The other ranks wait on torchrun's key-value store, not in a collective, so a long tokenization cannot time out.
 The same block replaces the ``main_process_first()`` of an Accelerator, which sees one process in the script, and of
-training arguments, whose ranks wait in a collective.
+training arguments, whose ranks wait in a collective. Where the block looks at files, the rule file-guards decides.
 
 .. code-block:: diff
 
@@ -23,6 +23,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.analysis import files
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_zero_work import generated
 from nb2ddp.options import Options
@@ -39,8 +40,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call in facts.live_calls:
         item = facts.parent(call)
         if facts.method(call) in _FIRST and isinstance(item, cst.WithItem):
-            own |= {facts.statement(call)}
-            yield Edit.to(call, "rank 0 goes first", f"{waits}()")
+            block = facts.statement(call)
+            if not files.looks_at_files(facts, block) or facts.runs(block, facts.fills_cache):
+                own.add(block)
+                yield Edit.to(call, "rank 0 goes first", f"{waits}()")
     own |= generated(facts)
     for statement in _statements(facts):
         if statement in own or facts.is_after_training(statement):

@@ -86,6 +86,21 @@ else:
     os.makedirs("out")
     start = 0
 
+# case: a value that says what was there, which a later rank would set to another
+if os.path.exists("out"):
+    resume = True
+else:
+    os.makedirs("out")
+    resume = False
+print(resume)
+# output
+if ddp.from_main_process(lambda: os.path.exists("out")):
+    resume = True
+else:
+    os.makedirs("out")
+    resume = False
+print(resume)
+
 # last cell
 trainer = SFTTrainer(model)
 trainer.train()

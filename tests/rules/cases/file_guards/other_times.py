@@ -23,4 +23,11 @@ if os.path.exists("checkpoint"):
     trainer.train(resume_from_checkpoint=True)
 else:
     trainer.train()
-# note, line 4: training depends on whether a file exists: it must exist for all ranks or for none
+# output
+import os
+from trl import SFTTrainer
+trainer = SFTTrainer(model)
+if ddp.from_main_process(lambda: os.path.exists("checkpoint")):
+    trainer.train(resume_from_checkpoint=True)
+else:
+    trainer.train()

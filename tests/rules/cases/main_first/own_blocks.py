@@ -1,6 +1,7 @@
 # A notebook's own blocks in which the main process goes first wait in torchrun's store.
 
 # first cell
+import os
 from accelerate import Accelerator
 from datasets import load_dataset
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
@@ -38,3 +39,22 @@ with accelerator.local_main_process_first():
 accelerator = Accelerator()
 with ddp.main_process_first():
     data = load_dataset("d")
+
+# case: around a look at files, which another rule lets rank 0 take
+accelerator = Accelerator()
+with accelerator.main_process_first():
+    if os.path.exists("out"):
+        resume = True
+    else:
+        os.makedirs("out")
+
+# case: around a look at files, with a cache
+accelerator = Accelerator()
+with accelerator.main_process_first():
+    if os.path.exists("rows.json"):
+        data = load_dataset("json", data_files="rows.json")
+# output
+accelerator = Accelerator()
+with ddp.main_process_first():
+    if os.path.exists("rows.json"):
+        data = load_dataset("json", data_files="rows.json")
