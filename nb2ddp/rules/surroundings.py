@@ -31,7 +31,7 @@ from nb2ddp.source.cells import imported_modules
 
 _COLAB = "google.colab"
 _OF_ITS_PAGE = ("drive.", "data_table.", "output.", "widgets.", "runtime.", "files.download")
-_KERNEL = "os.getpid"  # os.kill(os.getpid(), 9) restarts it
+_KILLING = re.compile(r"(?:\w+\.)*(?:9|15|SIGKILL|SIGTERM)")
 _KEYBOARD = frozenset({"input", "getpass.getpass"})
 # Logins that ask for a token, where they are given none: the place and the name of that argument.
 _LOGINS = {
@@ -67,9 +67,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from _colab(facts, call, name.removeprefix(f"{_COLAB}."))
         elif name in _LOGINS and _asks_for_token(call, *_LOGINS[name]):
             yield from _login(facts, call, name.partition(".")[0])
-        elif facts.method(call) == "do_shutdown" or (
-            name == "os.kill" and _KERNEL in facts.origins(call.args[0].value)
-        ):
+        elif facts.method(call) == "do_shutdown" or _ends_kernel(facts, call):
             why = "a script needs no new kernel"
             yield Drop(facts.statement(call), why, comment=f"{why}: it goes on with what it has installed")
         elif facts.method(call) == "launch" and facts.comes_from(call.func, "gradio"):
@@ -169,6 +167,19 @@ def _keyboard(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
             "never in the notebook",
             call,
         )
+
+
+def _ends_kernel(facts: Facts, call: cst.Call) -> bool:
+    """Match ``os.kill(os.getpid(), 9)``, a signal that the notebook does not handle: the kernel starts again."""
+    if facts.qualified(call.func) != "os.kill" or "os.getpid" not in facts.origins(call.args[0].value):
+        return False
+    code, handling = (
+        cst_nodes.code_of(call.args[-1].value),
+        (c for c in facts.live_calls if facts.qualified(c.func) == "signal.signal"),
+    )
+    return _KILLING.fullmatch(code) is not None and code not in (
+        cst_nodes.code_of(c.args[0].value) for c in handling
+    )
 
 
 def _asks_for_token(call: cst.Call, place: int, keyword: str) -> bool:

@@ -19,6 +19,19 @@ import IPython
 # case: another process ends
 os.kill(server.pid, 9)
 
+# case: a signal that the notebook handles, and one that restarts nothing
+import signal
+signal.signal(signal.SIGTERM, stop)
+os.kill(os.getpid(), signal.SIGTERM)
+os.kill(os.getpid(), signal.SIGUSR1)
+
+# case: a signal that nothing handles
+import signal
+os.kill(os.getpid(), signal.SIGTERM)
+# output
+import signal
+# nb2ddp: a script needs no new kernel: it goes on with what it has installed
+
 # last cell
 trainer = SFTTrainer(model)
 trainer.train()
