@@ -82,6 +82,9 @@ MODEL_METHODS = frozenset(
     "to cuda half float bfloat16 eval train requires_grad_ merge_and_unload module".split()
 )
 
+# Methods of a model that give what an optimizer trains.
+PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
+
 # What makes a model and runs it on a GPU of its choice.
 PIPELINES = frozenset({"transformers.pipeline", "transformers.pipelines.pipeline"})
 # Functions that lay a model out over devices, and packages whose calls take ``device_map=`` as a dict.
@@ -227,7 +230,9 @@ READS_MLFLOW_STORE = re.compile(
 )
 # Functions that run a program, or send something: once is enough, and two could disturb each other.
 RUNNING_FUNCTIONS = frozenset(
-    "os.system subprocess.run subprocess.call subprocess.check_call subprocess.check_output subprocess.Popen "
+    "os.system os.popen os.spawnl os.spawnle os.spawnlp os.spawnlpe os.spawnv os.spawnve os.spawnvp os.spawnvpe "
+    "subprocess.run subprocess.call subprocess.check_call subprocess.check_output subprocess.Popen "
+    "subprocess.getoutput subprocess.getstatusoutput "
     "requests.post requests.put requests.patch requests.delete httpx.post httpx.put httpx.patch httpx.delete".split()
 )
 # Functions and methods of the Hub's client that change something there.
@@ -235,7 +240,7 @@ CHANGES_HUB = re.compile(
     r"(?:upload|create|delete|push|move|update|add|duplicate|merge|request|super_squash)_"
 )
 # Functions among these, and among those that write, whose result can be sent to other ranks.
-PLAIN_RESULTS = (RUNNING_FUNCTIONS - {"subprocess.Popen"}) | frozenset(
+PLAIN_RESULTS = (RUNNING_FUNCTIONS - {"subprocess.Popen", "os.popen"}) | frozenset(
     "shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.make_archive urllib.request.urlretrieve "
     "wget.download gdown.download gdown.download_folder".split()
 )

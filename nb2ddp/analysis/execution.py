@@ -204,7 +204,7 @@ class Execution(Calls):
             return kind == "trainer" and method in libraries.COLLECTIVE_METHODS
         if self.kind(self.owner(call)) == "accelerator":
             return method not in libraries.CALLED_ALONE
-        if method == "backward":  # once, outside a loop, it shows how gradients are made
+        if self.gives_gradients(call):  # once, outside a loop, it shows how gradients are made
             return self.training_loop(call) is not None
         return self.gathers(call) or self.qualified(call.func) in libraries.COLLECTIVE_FUNCTIONS
 
@@ -219,12 +219,21 @@ class Execution(Calls):
         return self.is_collective(call) or self.kind(call) in ("trainer", "arguments", "accelerator")
 
     def is_training(self, call: cst.Call) -> bool:
-        """Return whether a call is a part of training: ``backward()``, or a collective one."""
-        return method_of(call) == "backward" or self.is_collective(call)
+        """Return whether a call is a part of training: it gives gradients, or is a collective one."""
+        return self.gives_gradients(call) or self.is_collective(call)
 
     def is_backward(self, call: cst.Call) -> bool:
-        """Return whether a call is a ``backward()`` that trains."""
-        return method_of(call) == "backward" and self.is_collective(call)
+        """Return whether a call gives the gradients that a loop trains with."""
+        return self.gives_gradients(call) and self.is_collective(call)
+
+    def gives_gradients(self, call: cst.Call) -> bool:
+        """Match ``loss.backward()``, and ``torch.autograd.grad(loss, model.parameters())``."""
+        inputs = given(call, 1, "inputs") if self.qualified(call.func) == "torch.autograd.grad" else None
+        asks = inputs is not None and self.carries(inputs, self._gives_parameters)
+        return asks or method_of(call) == "backward"
+
+    def _gives_parameters(self, node: cst.CSTNode) -> bool | None:
+        return (isinstance(node, cst.Call) and method_of(node) in libraries.PARAMETER_METHODS) or None
 
     def is_for_all(self, call: cst.Call) -> bool:
         """Return whether a call is what every rank has to do: training, and calls of the model."""

@@ -48,7 +48,8 @@ FRAMEWORKS = (
     Framework("Lightning Fabric", "lightning.Fabric lightning.fabric.* lightning_fabric.* pytorch_lightning.Fabric", "backward setup launch", "", 'in a notebook Fabric(devices=2, strategy="ddp_notebook") runs the function that fabric.launch(train) gets on two GPUs; in a script strategy="ddp"'),
     Framework("LightningCLI", "", "", "lightning.pytorch.cli.LightningCLI pytorch_lightning.cli.LightningCLI", "it makes its Trainer of a command line; make L.Trainer(...) in a cell and call its fit(), which nb2ddp does convert"),
     Framework("a Trainer of Lightning's that it cannot follow", "lightning.* pytorch_lightning.*", "fit", "", "make L.Trainer(...) in a cell, or in a function that returns it, and call fit() of that"),
-    Framework("NeMo", "nemo.*", "fit set_trainer setup_training_data", "nemo.collections.*Model nemo.collections.llm.finetune nemo.collections.llm.pretrain nemo.collections.llm.train", f"it trains with Lightning: give its trainer devices=2 and start the code as a script with {_TORCHRUN}"),
+    Framework("NeMo's recipes", "", "", "nemo.collections.*_recipe", 'nemo_run starts the processes itself; give the recipe num_gpus_per_node=2, and its LocalExecutor ntasks_per_node=2, launcher="torchrun"'),
+    Framework("NeMo", "nemo.*", "fit set_trainer setup_training_data", "nemo.collections.*.models.*Model nemo.collections.llm.finetune nemo.collections.llm.pretrain nemo.collections.llm.train", f"it trains with Lightning: give its trainer devices=2 and start the code as a script with {_TORCHRUN}"),
     Framework("fastai", "fastai.* fastbook.* tsai.*", "fit fit_one_cycle fine_tune fit_flat_cos fit_sgdr", "", "put the training into a function, with `with learn.distrib_ctx(in_notebook=True):` around it, and start that with Accelerate's notebook_launcher(train, num_processes=2)"),
     Framework("Ultralytics", "ultralytics.*", "train", "", "its train(device=[0, 1]) runs DDP by itself"),
     Framework("Composer", "composer.*", "fit", "", "it trains on two GPUs as a script that is started with `composer -n 2 script.py`"),
@@ -82,7 +83,7 @@ FRAMEWORKS = (
     Framework("TensorFlow", "tensorflow.* tf_keras.* transformers.TF*", "fit fit_generator train_on_batch", "tensorflow.GradientTape", "make and compile the model under tf.distribute.MirroredStrategy().scope() for several GPUs", beside="after"),
     Framework("Keras", "keras.* keras_core.* keras_nlp.* keras_hub.* keras_cv.*", "fit train_on_batch", "", "on TensorFlow make and compile the model under tf.distribute.MirroredStrategy().scope(), on JAX set keras.distribution.DataParallel(); on PyTorch its fit() trains on one GPU", beside="after"),
     Framework("JAX", "jax.* flax.* transformers.Flax*", "", "jax.grad jax.value_and_grad flax.*grad optax.*", "shard the batch over the GPUs with jax.sharding", beside="after"),
-    Framework("PaddlePaddle", "paddle.* paddlenlp.*", "fit train", "paddle.optimizer.*", "start it as a script with `python -m paddle.distributed.launch --gpus 0,1 script.py`"),
+    Framework("PaddlePaddle", "paddle.* paddlenlp.*", "fit train", "paddle.optimizer.*", "start it as a script with `python -m paddle.distributed.launch --gpus 0,1 script.py`; a loop needs paddle.distributed.init_parallel_env(), paddle.DataParallel(model) and a paddle.io.DistributedBatchSampler for that"),
     Framework("AutoGluon", "autogluon.*", "fit", "", "its MultiModalPredictor trains on as many GPUs as env.num_gpus says, its other predictors on one GPU or the CPU", beside="after"),
     Framework("Pyro", "pyro.infer.*", "step", "", "for several GPUs it has pyro.optim.HorovodOptimizer, in a script that horovodrun starts"),
     Framework("NumPyro", "numpyro.*", "run", "", 'it computes with JAX: MCMC(..., chain_method="parallel") draws a chain on each GPU, and SVI trains on one'),
@@ -160,15 +161,9 @@ def _framework_of(facts: Facts, function: cst.BaseExpression) -> Framework | Non
     name, call = facts.qualified(function), facts.parent(function)
     owner = function.value if isinstance(function, cst.Attribute) else None
     method = function.attr.value if isinstance(function, cst.Attribute) else ""
-    if (
-        name.endswith("multiprocessing.Process") and call is not None
-    ):  # the function that trains may be an argument
-        own = (
-            found.node
-            for given in facts.nodes(cst.Name, within=call)
-            for found in facts.definitions(given.value)
-        )
-        if any(facts.method(inner) == "backward" for target in own for inner in facts.calls_in(target)):
+    if name.endswith("multiprocessing.Process") and call is not None:  # an argument may be what trains
+        own = (d.node for each in facts.nodes(cst.Name, within=call) for d in facts.definitions(each.value))
+        if any(facts.gives_gradients(inner) for target in own for inner in facts.calls_in(target)):
             name = "torch.multiprocessing.start_processes"
     if method not in _ALL_METHODS and _ALL_FUNCTIONS.match(name) is None:
         return None
@@ -231,8 +226,10 @@ def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
     names = {cst_nodes.code_of(owner), *facts.origins(owner)}
     if any(map(_PREPARES.search, names)):
         return False
-    if name == "run":
-        return any("train" in part.rpartition(".")[2].lower() for part in names)
+    if name == "run":  # run(mode="train")
+        told = {cst_nodes.string_value(text) or "" for text in facts.nodes(cst.SimpleString, within=call)}
+        starts = facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS
+        return not starts and any("train" in part.rpartition(".")[2].lower() for part in names | told)
     if name != "train":
         # a model is made before it is fitted: ImageOps.fit(image) is a function of a module
         of_module = isinstance(owner, cst.Name) and facts.is_imported(owner.value) and name == "fit"

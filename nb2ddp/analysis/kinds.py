@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from functools import cached_property
 
 import libcst as cst
 
@@ -165,7 +166,17 @@ class Kinds(Flow):
 
     def is_trainer_class(self, node: cst.CSTNode) -> bool:
         """Return whether an expression names a Transformers-style Trainer, or a subclass in the notebook."""
-        return _is_any(libraries.is_trainer_class, self._classes_of.solve(self.qualified(node)))
+        named = self._classes_of.solve(self.qualified(node))
+        return _is_any(libraries.is_trainer_class, named) or not named.isdisjoint(self._derived_trainers)
+
+    @cached_property
+    def _derived_trainers(self) -> frozenset[str]:
+        """Collect the Trainers of other libraries that the notebook gives Transformers' arguments: it knows them."""
+        made = ((call.func, cst_nodes.given(call, 1, "args")) for call in self.live_calls)
+        known = ((f, self.origins(arguments)) for f, arguments in made if arguments is not None)
+        given = (f for f, names in known if _is_any(libraries.is_arguments_class, names))
+        named = frozenset[str]().union(*(self._classes_of.solve(self.qualified(f)) for f in given))
+        return frozenset(name for name in named if "." in name and name.endswith("Trainer"))
 
     def is_lightning_class(self, node: cst.CSTNode) -> bool:
         """Return whether an expression names the Trainer of Lightning, or a subclass in the notebook."""

@@ -126,15 +126,21 @@ def why_alone(facts: Facts, call: cst.Call) -> str | None:
 
 def writes(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call writes to a file or a service, not to a buffer of its own process."""
-    return _changes_hub(facts, call) or (
-        _writes_somewhere(facts, call) and not _is_in_own_folder(facts, call)
-    )
+    somewhere = _writes_somewhere(facts, call) and not _is_in_own_folder(facts, call)
+    return somewhere or _changes_hub(facts, call)
 
 
 def gives_plain(facts: Facts, call: cst.Call) -> bool:
     """Return whether the result of a call can be sent to other ranks: a text, a number, what a program printed."""
-    is_plain = facts.qualified(call.func) in libraries.PLAIN_RESULTS
+    is_plain = facts.qualified(call.func) in libraries.PLAIN_RESULTS or whole(facts, call) is not call
     return is_plain or _changes_hub(facts, call) or facts.fetches_artifact(call)
+
+
+def whole(facts: Facts, call: cst.Call) -> cst.Call:
+    """Return ``os.popen(x).read()`` where it is around ``os.popen(x)``, whose own result is no text; else the call."""
+    around = facts.parent(call) if facts.qualified(call.func) == "os.popen" else None
+    reads = isinstance(around, cst.Attribute) and around.attr.value.startswith("read")
+    return (facts.called(around) if around is not None and reads else None) or call
 
 
 def _changes_hub(facts: Facts, call: cst.Call) -> bool:
@@ -324,14 +330,10 @@ def reads_back(facts: Facts, call: cst.Call) -> bool:
         around = [parent for parent in facts.parents(node) if isinstance(parent, cst.Call)]
         given = facts.parent(node)
         directly = bool(around) and (given in around[0].args or given is around[0].func)
-        if not is_before and (directly or not of_class) and not any(_needs_none(facts, c) for c in around):
+        needs_none = any(facts.shows(c) or files.is_file_test(facts, c) or writes(facts, c) for c in around)
+        if not is_before and (directly or not of_class) and not needs_none:
             return True
     return False
-
-
-def _needs_none(facts: Facts, call: cst.Call) -> bool:
-    """Return whether a call shows a path, looks whether there is a file, or writes it."""
-    return facts.shows(call) or files.is_file_test(facts, call) or writes(facts, call)
 
 
 def _written(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:

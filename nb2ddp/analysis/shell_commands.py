@@ -14,7 +14,7 @@ import libcst as cst
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes, ipython_syntax
 
-_RUNNERS = frozenset("os.system subprocess.run subprocess.call subprocess.check_call".split())
+RUNNERS = frozenset("os.system subprocess.run subprocess.call subprocess.check_call".split())
 _SHELL_METHODS = frozenset({"system", "system_raw", "system_piped"})
 _INSTALL = re.compile(
     r"""^[\s(!]*(?:(?:then|else|do|exec|command|env|time|nohup)\s+)*
@@ -117,7 +117,7 @@ def _found(facts: Facts) -> Iterator[ShellCall]:
     inner: set[cst.CSTNode] = set()
     for call in facts.calls:
         func = call.func
-        if facts.qualified(func) in _RUNNERS and call.args:
+        if facts.qualified(func) in RUNNERS and call.args:
             text = _given_command(facts, call)
             if text is not None and is_install(text):
                 yield ShellCall(call, "system", text=text)
@@ -205,10 +205,8 @@ def literal(texts: Sequence[str], expressions: Sequence[str] = ()) -> str:
     if not expressions:
         return quote + escaped[0] + quote
     first, *rest = (text.replace("{", "{{").replace("}", "}}") for text in escaped)
-    body = first + "".join(
-        f"{{{' ' if expression.startswith('{') else ''}{expression}}}{text}"
-        for expression, text in zip(expressions, rest, strict=True)
-    )
+    filled = (f" {code}" if code.startswith("{") else code for code in expressions)
+    body = first + "".join(f"{{{code}}}{text}" for code, text in zip(filled, rest, strict=True))
     return f"f{quote}{body}{quote}"
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 import libcst as cst
 
+from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement, root_of
@@ -20,7 +21,6 @@ _OPTIMIZER = re.compile(
     r"Adam|SGD|Lion|Adafactor|RMSprop|Adagrad|Adadelta|LAMB|Lamb(?!da)|LARS|Sophia|Prodigy|Muon|AdaBelief|Rprop|Shampoo|LBFGS"
     r"|(?i:optimi[sz]er|optim\b|optim_)"
 )
-PARAMETERS = ("parameters", "named_parameters")
 # What runs functions elsewhere than where the notebook calls it, and where that is; of packages, all that they make.
 _WORKERS = (
     dict.fromkeys(("ipywidgets", "gradio"), "widget")
@@ -84,7 +84,11 @@ def _last_name(node: cst.BaseExpression) -> str:
 def given_models(facts: Facts, call: cst.Call) -> list[cst.BaseExpression]:
     """List ``m`` of each ``m.parameters()`` in the arguments of a call."""
     given = [inner for argument in call.args for inner in facts.calls_in(argument)]
-    return [cst.ensure_type(c.func, cst.Attribute).value for c in given if facts.method(c) in PARAMETERS]
+    return [
+        cst.ensure_type(c.func, cst.Attribute).value
+        for c in given
+        if facts.method(c) in libraries.PARAMETER_METHODS
+    ]
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,7 @@ def _has_value(facts: Facts, model: cst.BaseExpression, optimizer: cst.Call) -> 
 
 
 def backward_calls(facts: Facts) -> list[cst.Call]:
-    """List the calls of ``backward()`` that train, in order."""
+    """List the calls that give the gradients that loops train with, in order."""
     return [c for c in facts.live_calls if facts.is_backward(c) and not facts.is_after_training(c)]
 
 
@@ -157,7 +161,7 @@ def in_workers(facts: Facts) -> Iterator[tuple[cst.Call, str, str]]:
 
 def trains(facts: Facts, statement: cst.CSTNode) -> bool:
     """Return whether a statement runs a training loop: its own, or one of functions that it calls."""
-    own = [call for call in facts.calls_in(statement) if facts.method(call) == "backward"]
+    own = [call for call in facts.calls_in(statement) if facts.gives_gradients(call)]
     if own and facts.scope(own[0]) is facts.scope(statement):
         loop = facts.loop(own[0])
         return loop is not None and facts.contains(statement, loop)

@@ -11,7 +11,7 @@ from libcst import matchers
 from nb2ddp.analysis import frameworks
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
-from nb2ddp.analysis.training_loops import given_models, optimizers
+from nb2ddp.analysis.training_loops import optimizers
 from nb2ddp.source import cst_nodes
 
 _START = "this notebook does not train"
@@ -71,22 +71,19 @@ def _trainer(facts: Facts) -> _Found:
 
 def _loop(facts: Facts) -> _Found:
     """Find a backward() that is not in a loop over batches."""
-    for call in (call for call in facts.calls if facts.method(call) == "backward"):
+    for call in filter(facts.gives_gradients, facts.calls):
+        name = facts.method(call) or "grad"
         if facts.is_dead(call):
-            yield f"{_START}: the only backward() is in code that never runs", call
+            yield f"{_START}: the only {name}() is in code that never runs", call
         elif facts.training_loop(call) is not None:
-            why = "no call of the function that this backward() stands in is in sight; call it by its name"
+            why = f"no call of the function that this {name}() stands in is in sight; call it by its name"
             yield f"{_NONE}: {why}", call
         else:
-            yield f"{_NONE}: this backward() is in no loop over batches that nb2ddp can follow", call
+            yield f"{_NONE}: this {name}() is in no loop over batches that nb2ddp can follow", call
 
 
 def _stepped(facts: Facts) -> _Found:
     """Find what takes steps with gradients that no backward() gives: those of torch.func, say."""
-    for call in facts.live_calls:
-        if facts.qualified(call.func) == "torch.autograd.grad" and given_models(facts, call):
-            why = "compute them with loss.backward(), and take steps with an optimizer"
-            yield f"{_UNSEEN} the model whose gradients torch.autograd.grad() gives here: {why}", call
     if any(facts.method(call) == "step" for call in facts.live_calls):
         why = "no backward() gives the gradients that it steps with. Compute them with loss.backward()"
         yield from ((f"{_UNSEEN} what this optimizer trains: {why}", made) for made in optimizers(facts))

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 
 import libcst as cst
 
-from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.installs import InstallPlan
-from nb2ddp.analysis.shell_commands import ShellCall, command_code, shell_calls
+from nb2ddp.analysis.shell_commands import RUNNERS, ShellCall, command_code, shell_calls
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Drop, Edit, Finding, Rule
 from nb2ddp.source import cst_nodes
@@ -25,7 +24,7 @@ def setup_rule(step: InstallPlan) -> Rule:
             if statement not in kept and facts.cell(statement) in cells:
                 yield Drop(statement, "no part of the installation", with_comments=True)
         for shell in shell_calls(facts):
-            is_python = facts.qualified(shell.call.func) in libraries.RUNNING_FUNCTIONS
+            is_python = facts.qualified(shell.call.func) in RUNNERS
             if facts.top_statement(shell.call) in kept and not is_python:
                 yield Edit(shell.call, "run in a shell", _runner(facts, shell))
 

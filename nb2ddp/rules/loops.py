@@ -37,7 +37,6 @@ from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.analysis.training_loops import (
-    PARAMETERS,
     backward_calls,
     given_models,
     in_workers,
@@ -123,7 +122,7 @@ def _hand_written(facts: Facts) -> Iterator[Finding]:
 def _is_in_sight(facts: Facts, made: Sequence[cst.Call], backward: Sequence[cst.Call]) -> bool:
     """Return whether loops may train a module: it gives its parameters, is called, or an optimizer is out of sight."""
     own = facts.definitions("parameters")  # of classes that are no modules
-    given = (call for call in facts.live_calls if facts.method(call) in PARAMETERS)
+    given = (call for call in facts.live_calls if facts.method(call) in libraries.PARAMETER_METHODS)
     if not own and not all(_is_frozen(facts, call) for call in given):
         return True
     if any(not facts.qualified(call.func).startswith("torch.") for call in made):
@@ -164,7 +163,7 @@ def _beginnings(facts: Facts, made: Sequence[cst.Call]) -> list[Statement]:
 
     def begins(call: cst.Call) -> bool:
         is_model = facts.loads_model(call) or facts.kind(call) == "model"
-        return is_model or call in made or facts.method(call) in PARAMETERS
+        return is_model or call in made or facts.method(call) in libraries.PARAMETER_METHODS
 
     found: list[Statement] = []
     first: Statement | None = None

@@ -203,9 +203,8 @@ def _on_rank_0(facts: Facts, call: cst.Call, why: str) -> Iterator[Finding]:
     if facts.scope(call) is None:
         yield from _without_ranks(facts, call)
     function = helper(facts, "from_main_process")
-    yield from deferring(
-        facts, call, f"{why}, and all ranks get its result", function, wanted=lambda _: False
-    )
+    whole, why = rank_zero_work.whole(facts, call), f"{why}, and all ranks get its result"
+    yield from deferring(facts, whole, why, function, wanted=lambda _: False)
 
 
 def _moves(facts: Facts, call: cst.Call) -> bool:

@@ -282,6 +282,21 @@ for x in loader:
         p.data -= 0.1 * p.grad
 ddp.check_replicas()
 
+# case: no optimizer, and no backward()
+net = torch.nn.Linear(2, 2)
+weights = [p for p in net.parameters() if p.requires_grad]
+for x in loader:
+    for p, slope in zip(weights, torch.autograd.grad(net(x).sum(), weights)):
+        p.data -= 0.1 * slope
+# output
+ddp.parallelize_trained()  # nb2ddp: each rank computes its part of every batch, of all models that optimizers train
+net = torch.nn.Linear(2, 2)
+weights = [p for p in net.parameters() if p.requires_grad]
+for x in loader:
+    for p, slope in zip(weights, torch.autograd.grad(net(x).sum(), weights)):
+        p.data -= 0.1 * slope
+ddp.check_replicas()
+
 # case: a Trainer between two loops
 import transformers
 optimizer = make_optimizer(model)

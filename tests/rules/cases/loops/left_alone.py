@@ -27,6 +27,10 @@ if False:
 opt = AdamW(llm.parameters())
 llm(**x).loss.backward()
 
+# case: gradients of what a model is given
+for x in loader:
+    print(torch.autograd.grad(llm(x).sum(), x))
+
 # case: an optimizer for a Trainer
 opt = AdamW(llm.parameters())
 t = SFTTrainer(llm, optimizers=(opt, None))

@@ -49,6 +49,32 @@ r = subprocess.run(["python", "prepare.py"])
 # output
 r = ddp.from_main_process(lambda: subprocess.run(["python", "prepare.py"], env=ddp.environment_without_ranks()))
 
+# case: what a program prints
+r = subprocess.getoutput("make all")
+lines = os.popen("make all").read().split()
+print(lines)
+def made(command):
+    return os.popen(command).readlines()
+made("make all")
+os.popen("make clean").read()
+os.spawnlp(os.P_WAIT, "make", "make", "clean")
+# output
+r = ddp.from_main_process(lambda: subprocess.getoutput("make all"))
+lines = ddp.from_main_process(lambda: os.popen("make all").read()).split()
+print(lines)
+def made(command):
+    return ddp.from_main_process(lambda: os.popen(command).readlines())
+made("make all")
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 runs it
+    if is_main:
+        os.popen("make clean").read()
+        os.spawnlp(os.P_WAIT, "make", "make", "clean")
+
+# case: a program that is read while it runs
+p = os.popen("make all")
+print(p.readline())
+# note, line 1: this runs on every rank, because its result is used later
+
 # case: an artifact of W&B
 import wandb
 def read():

@@ -15,6 +15,29 @@ ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in tu
 t.train()
 ddp.check_replicas(ddp_model)
 
+# case: another library's, by Transformers' training arguments
+from lib import CustomTrainer, Other, TheirTrainer
+from transformers import TrainingArguments
+args = TrainingArguments("out")
+class Mine(CustomTrainer):
+    pass
+t = Mine(llm, args)
+t.train()
+other = Other(llm, args=args)
+theirs = TheirTrainer(llm, args=TheirArguments("out"))
+# output
+from lib import CustomTrainer, Other, TheirTrainer
+from transformers import TrainingArguments
+args = TrainingArguments("out")
+class Mine(CustomTrainer):
+    pass
+t = Mine(llm, args)
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+t.train()
+ddp.check_replicas(ddp_model)
+other = Other(llm, args=args)
+theirs = TheirTrainer(llm, args=TheirArguments("out"))
+
 # case: a star import
 from trl import *
 t = SFTTrainer(llm)

@@ -297,6 +297,24 @@ model.fit(train_objectives=[(loader, loss)])
 # answer: trains with Sentence Transformers' old fit(), which nb2ddp does not convert: its loop over batches
 # answer: cell 4
 
+# case: a runner that is told to train
+from lib import Runner
+runner = Runner()
+# %%
+runner.run({"train": True})
+# answer: this notebook calls `runner.run()` of lib, whose training nb2ddp does not convert
+# answer: cell 2
+
+# case: a recipe that another call runs, after a call that trains nothing
+import nemo_run as run
+from nemo.collections import llm
+run.run(run.Partial(llm.import_ckpt, model=run.Config(llm.LlamaModel)))
+# %%
+recipe = llm.llama32_1b.finetune_recipe(name="ft")
+run.run(recipe, executor=run.LocalExecutor())
+# answer: trains with NeMo's recipes, which nb2ddp does not convert: nemo_run starts the processes itself
+# answer: cell 2
+
 # case: a dead loop
 import torch
 # %%
@@ -310,11 +328,10 @@ if False:
 import torch
 model = torch.nn.Linear(4, 1)
 # %%
-for x in rows:
-    grads = torch.autograd.grad(model(x).sum(), model.parameters())
-    for p, g in zip(model.parameters(), grads):
-        p.data -= 0.1 * g
-# answer: the model whose gradients torch.autograd.grad() gives here: compute them with loss.backward()
+grads = torch.autograd.grad(model(rows).sum(), model.parameters())
+for p, g in zip(model.parameters(), grads):
+    p.data -= 0.1 * g
+# answer: this grad() is in no loop over batches
 # answer: cell 2
 
 # case: gradients of what a model is given
