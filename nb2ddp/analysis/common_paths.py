@@ -34,12 +34,11 @@ def parts_ranks(facts: Facts, statement: cst.CSTNode) -> bool:
 def binds_for_later(facts: Facts, statement: cst.CSTNode) -> bool:
     """Return whether a statement of a function gives names values that the function reads elsewhere."""
     scope = facts.scope(statement)
-    return scope is not None and any(
-        binding.scope is scope
-        and not isinstance(binding.node, cst.WithItem)
-        and any(not facts.contains(statement, use) for use in facts.uses(binding.name, scope))
-        for binding in facts.bindings_in(statement)
+    bound = (
+        b for b in facts.bindings_in(statement) if b.scope is scope and not isinstance(b.node, cst.WithItem)
     )
+    uses = (use for b in bound for use in facts.uses(b.name, scope)) if scope is not None else ()
+    return any(not facts.contains(statement, use) for use in uses)
 
 
 def changes_state(facts: Facts, statement: cst.CSTNode) -> bool:

@@ -73,6 +73,5 @@ def _is_light(facts: Facts, node: cst.CSTNode, shells: Mapping[cst.Call, ShellCa
     packages = {module.partition(".")[0] for found in imports for module in imported_modules(found)}
     magics = {*shells, *(shell.func.value for shell in shells if isinstance(shell.func, cst.Attribute))}
     calls = (call for call in facts.calls_in(node) if call not in magics)
-    return libraries.HEAVY_PACKAGES.isdisjoint(packages) and all(
-        touches_environment(facts.statement(call)) for call in calls
-    )
+    only_sets = all(touches_environment(facts.statement(call)) for call in calls)
+    return only_sets and libraries.HEAVY_PACKAGES.isdisjoint(packages)

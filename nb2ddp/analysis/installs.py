@@ -46,9 +46,8 @@ class InstallPlan:
 @asked_once
 def plan(facts: Facts) -> InstallPlan:
     """Find the installs and split the notebook into setup step and training script."""
-    tops = grouped(
-        (facts.top_statement(shell.call), shell) for shell in shell_calls(facts) if shell.is_install
-    )
+    installs = (shell for shell in shell_calls(facts) if shell.is_install)
+    tops = grouped((facts.top_statement(shell.call), shell) for shell in installs)
     wanted = _slice(facts, {*tops, *_callers(facts, tops), *_preparations(facts, tops)})
     lines = {top: [facts.line_of(shell.call) for shell in shells] for top, shells in tops.items()}
     useless = {top for top in wanted if lines.get(top) != [top] and _is_quiet(facts, top)}

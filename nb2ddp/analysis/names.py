@@ -134,10 +134,8 @@ class Names(Tree):
             return around.attr.value in libraries.CHANGING_METHODS
         if isinstance(around, cst.Arg):
             call = self.parent(around)
-            changing = (
-                isinstance(call, cst.Call) and self.qualified(call.func) in libraries.CHANGING_FUNCTIONS
-            )
-            return changing and cst.ensure_type(call, cst.Call).args[:1] == (around,)
+            taker = call if isinstance(call, cst.Call) and call.args[0] is around else None
+            return taker is not None and self.qualified(taker.func) in libraries.CHANGING_FUNCTIONS
         return isinstance(around, cst.AugAssign) and around.target is name
 
     def whole(self, node: cst.CSTNode, *through: type[cst.Subscript] | type[cst.Attribute]) -> cst.CSTNode:

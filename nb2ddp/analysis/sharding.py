@@ -105,11 +105,8 @@ def _parted(facts: Facts, call: cst.Call) -> Iterator[Refusal]:
     method, owner = call.func.attr.value, call.func.value
     is_part = isinstance(owner, cst.Attribute | cst.Subscript) and not facts.kind(owner)
     if method == "push_to_hub" and facts.kind(owner) == "trainer":
-        yield (
-            "with --strategy fsdp a Trainer pushes from one rank, which holds a share; push what is saved, in a run of "
-            "its own",
-            call,
-        )
+        why = "with --strategy fsdp a Trainer pushes from one rank, which holds a share"
+        yield f"{why}; push what is saved, in a run of its own", call
     elif method in ("save_state", "save_model", "get_state_dict") and _ends_with(owner, "accelerator"):
         yield (f"accelerator.{method}() has not been shown to work with a sharded model; {_INSTEAD}", call)
     elif method in _WHOLE and is_part and not _ends_with(owner, "tokenizer", "processor", "processing_class"):
@@ -161,9 +158,9 @@ def _may_take(facts: Facts, call: cst.Call) -> bool:
 
 
 def _declined(use: str, node: cst.CSTNode) -> Refusal:
+    why = f"this use of the model ({cst_nodes.code_of(node)}{use}) needs it whole, and with --strategy fsdp each rank"
     return (
-        f"this use of the model ({cst_nodes.code_of(node)}{use}) needs it whole, and with --strategy fsdp each rank "
-        "holds a share; delete it, and do it in a run of its own from what save_pretrained() has saved",
+        f"{why} holds a share; delete it, and do it in a run of its own from what save_pretrained() has saved",
         node,
     )
 

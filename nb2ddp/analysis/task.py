@@ -5,17 +5,8 @@ from __future__ import annotations
 from nb2ddp.analysis.facts import Facts
 
 # By a word in the name of the trainer's class; the first that matches.
-_BY_TRAINER = {
-    "GRPO": "grpo",
-    "RLOO": "grpo",
-    "DPO": "dpo",
-    "ORPO": "orpo",
-    "KTO": "kto",
-    "CPO": "cpo",
-    "Reward": "reward",
-    "SentenceTransformer": "embeddings",
-    "Seq2Seq": "seq2seq",
-}
+_BY_TRAINER = {"GRPO": "grpo", "RLOO": "grpo", "DPO": "dpo", "ORPO": "orpo", "KTO": "kto", "CPO": "cpo"}
+_BY_TRAINER |= {"Reward": "reward", "SentenceTransformer": "embeddings", "Seq2Seq": "seq2seq"}
 _VISION = ("FastVisionModel", "VisionDataCollator")
 
 

@@ -60,20 +60,16 @@ def _models(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         may_have, element = facts.argument(call, "device_map")
         if given is None and may_have:
-            unknown = Decline(
-                "nb2ddp cannot tell whether a device_map is among these arguments; write them out in the call",
-                call,
+            why = (
+                "nb2ddp cannot tell whether a device_map is among these arguments; write them out in the call"
             )
-            yield Edit.to(element, how, value) if element is not None else unknown
+            yield Edit.to(element, how, value) if element is not None else Decline(why, call)
             continue
         text = cst_nodes.string_value(given)
         if text in _SPREAD and text != "auto":  # which puts it onto one GPU where it fits
             held = "the whole model" if options.strategy == "ddp" else "a share of the model"
-            yield Note(
-                f'device_map="{text}" lays a model out over the GPUs that a process sees: each rank sees one, which '
-                f"holds {held}",
-                call,
-            )
+            why = f'device_map="{text}" lays a model out over the GPUs that a process sees'
+            yield Note(f"{why}: each rank sees one, which holds {held}", call)
         comment = f"nb2ddp: {how}".replace("copy of the model", "copy")
         yield Edit.keyword(call, how, "device_map", value, comment)
 

@@ -78,10 +78,8 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         yield from _value(facts, shell)
     elif shell.name == "capture":
         if shell.text in facts.loaded_names - facts.bound_names:
-            why = (
-                f"the output that %%capture keeps in {shell.text} is not there in a script; print it instead"
-            )
-            yield Decline(why, shell.call)
+            why = f"the output that %%capture keeps in {shell.text} is not there in a script"
+            yield Decline(f"{why}; print it instead", shell.call)
         else:
             yield Drop(statement, "%%capture hides the output of a cell in the notebook")
     elif shell.is_environment:
@@ -138,18 +136,16 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         code = f"{helper(facts, 'write_file')}({path}, {literal([body])}{mode})"
         yield Edit.to(shell.call, "%%writefile writes its file once, on rank 0", code)
     else:
-        yield Decline(
-            f"%%{shell.name} is a cell magic that nb2ddp does not know; write it in Python", shell.call
-        )
+        why = f"%%{shell.name} is a cell magic that nb2ddp does not know; write it in Python"
+        yield Decline(why, shell.call)
 
 
 def _of_module(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
     """Decline a module that is written again after its import, and note one that keeps a file open."""
     module = shell.file.removeprefix("./").removesuffix(".py").replace("/", ".")
     imports = [node for node in facts.collected.import_nodes if module in imported_modules(node)]
-    looks = any(
-        other.name == "autoreload" and other.text not in ("", "0", "off") for other in shell_calls(facts)
-    )
+    reloads = (other.text for other in shell_calls(facts) if other.name == "autoreload")
+    looks = not {"", "0", "off"}.issuperset(reloads)
     if looks and any(facts.order(node) < facts.order(shell.call) for node in imports):
         why = f"%autoreload reads {shell.file} again here, and a script reads a module once: write it before its import"
         yield Decline(why, shell.call)

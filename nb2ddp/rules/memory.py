@@ -159,9 +159,7 @@ def _trains_whole(facts: Facts, call: cst.Call) -> bool:
     if facts.qualified(call.func).partition(".")[0] in libraries.UNSLOTH_PACKAGES:
         return facts.switch(call, "full_finetuning") == {True}
     trainers = (other for other in facts.live_calls if facts.kind(other) == "trainer")
-    called = {
-        n for o in facts.live_calls for n in (facts.method(o), facts.qualified(o.func).rpartition(".")[2])
-    }
+    called = {facts.method(c) or facts.qualified(c.func).rpartition(".")[2] for c in facts.live_calls}
     adapts = not called.isdisjoint(libraries.MODEL_WRAPPERS | _ADAPTING)
     adapts |= any(not _is_absent_value(facts, trainer, "peft_config") for trainer in trainers)
     freezes = any(target.attr.value == "requires_grad" for target in facts.attribute_targets)

@@ -50,17 +50,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     ranks = libraries_know_ranks(facts, options.strategy)
     effects = () if ranks else micro_batches.effects(facts)
     for call in effects:
-        yield Note(
-            "a micro-batch writes here, so every rank computes all micro-batches, and rank 0 writes: right, and no "
-            "faster than one GPU. Keep figures in a list instead, and write them in a callback or after training",
-            call,
-        )
+        why = "a micro-batch writes here, so every rank computes all micro-batches, and rank 0 writes: right, and no"
+        instead = "Keep figures in a list instead, and write them in a callback or after training"
+        yield Note(f"{why} faster than one GPU. {instead}", call)
     earlier = micro_batches.earlier_reads(facts) if facts.train_calls and not ranks else ()
     for node, what in earlier:
+        why = f"a micro-batch reads {what} here, which earlier micro-batches of the step have changed"
         yield Note(
-            f"a micro-batch reads {what} here, which earlier micro-batches of the step have changed, so every rank "
-            "computes all micro-batches: right, and no faster than one GPU",
-            node,
+            f"{why}, so every rank computes all micro-batches: right, and no faster than one GPU", node
         )
     if ranks:
         yield from _rewards(facts)
@@ -152,9 +149,9 @@ def _rewards(facts: Facts) -> Iterator[Note]:
     for function in functions:
         home = facts.scope(function)
         name = (home if isinstance(home, cst.ClassDef) else function).name.value
+        why = f"the reward function `{name}` keeps something from call to call, and each rank calls it with its own"
         yield Note(
-            f"the reward function `{name}` keeps something from call to call, and each rank calls it "
-            "with its own completions alone: what it keeps, and what depends on that, is not as in one process",
+            f"{why} completions alone: what it keeps, and what depends on that, is not as in one process",
             function,
         )
 
