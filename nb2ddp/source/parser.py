@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import textwrap
+import warnings
 
 import libcst as cst
 from libcst import matchers
@@ -11,6 +13,7 @@ from libcst import matchers
 _UNREAD = "LibCST, the parser that nb2ddp uses, fails on this, valid or not; write it in another way"
 _LAZY = "lazy imports (Python 3.15) are not followed here; take the word lazy away"
 _LAZY_IMPORT = re.compile(r"^[ \t]*lazy[ \t]+(?:import|from)\b", re.MULTILINE)
+_INDENT = re.compile(r"^[ \t]+", re.MULTILINE)
 _SIZES, _MOST_LINES = (1, 2, 4, 8, 16, 32), 5000  # lines that are parsed once more to find the place
 
 
@@ -29,7 +32,12 @@ def parse_module(text: str) -> cst.Module:
     try:
         module = cst.parse_module(text)
     except cst.ParserSyntaxError as error:
-        raise SyntaxError("the parser stumbles over it", ("cell", error.raw_line, None, None)) from None
+        known = _with_spaces(text)
+        if known is not None and known != text:
+            return parse_module(known)
+        why = SyntaxError("the parser stumbles over it") if known is None else UnreadError(_UNREAD)
+        why.lineno = error.raw_line
+        raise why from None
     except cst.CSTValidationError as error:
         raise SyntaxError(str(error), ("cell", _line(text, type(error)), None, None)) from None
     except (RecursionError, MemoryError):
@@ -42,6 +50,21 @@ def parse_module(text: str) -> cst.Module:
     if lazy is not None and matchers.findall(module, matchers.MatchIfTrue(_is_lazy_import)):
         raise UnreadError(_LAZY, ("cell", text.count("\n", 0, lazy.end()) + 1, None, None))
     return module
+
+
+def _with_spaces(text: str) -> str | None:
+    """Return a text with spaces for the tabs that lines begin with, which LibCST mixes up, where Python reads the same.
+
+    Elsewhere the text itself; None where Python reads neither.
+    """
+    spaced = _INDENT.sub(lambda indent: indent[0].expandtabs(8), text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an escape that the user's strings should not have is theirs to see
+        try:
+            trees = [ast.dump(ast.parse(each)) for each in (text, spaced)]
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+    return spaced if trees[0] == trees[1] else text
 
 
 def _is_fault(error: BaseException) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from nb2ddp.conversion.pipeline import convert_notebook
 from nb2ddp.source.notebook import Cell, Notebook
+from nb2ddp.source.parser import UnreadError, parse_module
 
 
 def _exceptions() -> list[type[BaseException]]:
@@ -71,3 +73,16 @@ def test_an_exception_at_a_cell_is_a_sentence(
     assert change.place.cell == 2
     assert change.place.line == 2
     assert "report" not in change.why
+
+
+def test_tabs_before_spaces_are_read_as_python_reads_them() -> None:
+    cell = "def f(x):\n\t  y = '\t1'\n\t  if x:\n\t\t    y = 2\n\t  return y\n"
+    module = parse_module(cell)
+    assert ast.dump(ast.parse(module.code)) == ast.dump(ast.parse(cell))
+
+
+def test_valid_code_that_libcst_cannot_read_is_not_called_invalid() -> None:
+    cell = 'def f(x):\n\t  y = """\n\ta"""\n\t  if x:\n\t\t    y = 2\n\t  return y\n'
+    ast.parse(cell)
+    with pytest.raises(UnreadError, match="valid or not"):
+        parse_module(cell)
