@@ -66,6 +66,7 @@ PARTS = (
     "row_parts",
     "gathered_rows",
     "step_plans",
+    "checked_steps",
     "divided_steps",
     "turns",
     "predictions",

@@ -17,7 +17,7 @@ from nb2ddp.runtime.row_parts import _RowParts
 from nb2ddp.runtime.run_state import _run, _say, _warn
 from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.step_plans import _in_parts, _planned, _Unit
-from nb2ddp.runtime.summed_gradients import _aside, _distance, _rounding
+from nb2ddp.runtime.summed_gradients import _aside, _distance, _rounding, _taken
 
 _How = tuple[bool, bool]  # whether a part leaves out padding, and whether it drops out as the whole does
 
@@ -64,10 +64,10 @@ class _DividedSteps:
         """Whether all ranks compute parts of a micro-batch at once: its loss compares or weights rows, or it draws."""
         return self._gathers or self.rows.drops or self.rows.rules[:1] not in ([], [_SUM])
 
-    def _plan(self, *, checked: bool) -> list[_Unit]:
+    def _plan(self) -> list[_Unit]:
         """Return who computes what of this step."""
         rules, trims = self.rows.rules, self.rows.trims is True
-        divisible = {turn: self.batches[turn] for turn in self._divisible() if rules and not checked}
+        divisible = {turn: self.batches[turn] for turn in self._divisible() if rules}
         if not self._meets:
             return _planned(self.batches, divisible, trims=trims)
         parts = {turn: _in_parts(self.batches[turn]) for turn in self._left_over() if turn in divisible}
@@ -98,6 +98,10 @@ class _DividedSteps:
         else:
             _say(f"each micro-batch is computed whole, by one of the ranks: {why}")
 
+    def _divide_no_more(self, why: str) -> None:
+        self.rows.why_not = why
+        _checks.failed(f"parts of a micro-batch do not give the whole: {why}. From here on none is divided")
+
     def _try_parts(self, turn: int, whole: _Note, alone: list[Any]) -> None:
         """Compute this rank's rows of a micro-batch, and find how the ranks' parts give the whole. A collective."""
         rules, reasons = self.rows, list[str]()
@@ -111,7 +115,7 @@ class _DividedSteps:
         trims = [False] if drops else trims
         if near:
             of_whole = None
-            self._clear_gradients()
+            _taken(self.trained)
             with contextlib.suppress(Exception), _comparing(), _without_dropout():
                 of_whole = self._record(turn, self.samples[turn])
                 _read_losses([of_whole])
@@ -133,14 +137,11 @@ class _DividedSteps:
                 break
         why = _DRAWS if _DRAWS in reasons else reasons[0]
         why = why if all(reasons) else ""
-        self._clear_gradients()
+        _taken(self.trained)
         if not why and not known and (drops or rules.rules[0] != _SUM) and not self._left_over():
             why = _DRAWS if drops else _EVEN
         if why and known and why != _DRAWS:
-            rules.why_not = why
-            _checks.failed(
-                f"parts of a micro-batch do not give the whole: {why}. From here on none is divided"
-            )
+            self._divide_no_more(why)
         elif why:
             self._say_undivided(why)
         elif not known:
@@ -183,7 +184,7 @@ class _DividedSteps:
             notes.append(self._record_part(turn, rows, part, 1.0, how))
         _read_losses(notes)
         self.figures.restore(self.figures.base)
-        self._clear_gradients()
+        _taken(self.trained)
         seen = _exchange([note.result[0] for note in notes])
         if any(len(losses) < 2 for losses in seen):
             self.doubtful = turn
@@ -193,10 +194,7 @@ class _DividedSteps:
         if rules.rules:
             _checks.record(0.0)
         else:
-            rules.why_not = "its loss is no sum or mean over its rows"
-            _checks.failed(
-                f"parts of a micro-batch do not give the whole: {rules.why_not}. From here on none is divided"
-            )
+            self._divide_no_more(_NO_SUM)
         return False
 
     def _why_no_parts(
@@ -204,7 +202,7 @@ class _DividedSteps:
     ) -> str:
         """Return why parts do not give the whole; "" where they do, and then their rules are noted. A collective."""
         parameters, note, error = self.trained, None, _DRAWS if whole is None else ""
-        self._clear_gradients()
+        _taken(self.trained)
         self.figures.restore(self.figures.base)  # parts begin where the whole did
         if len(parts) < 2:
             return "it holds no rows that can be divided, or a single one"
@@ -227,7 +225,7 @@ class _DividedSteps:
         tolerance, weights = _rounding(self.trainer), self.rows.figure_weights(rows, parts)
         found = self.rows.narrow(rows, parts, [note.result[0] for note in notes], whole.result[0], tolerance)
         if not found:
-            return "its loss is no sum or mean over its rows"
+            return _NO_SUM
         for parameter in parameters:
             if parameter.grad is not None:
                 parameter.grad *= weights[found[0]][_run.rank]
@@ -289,10 +287,6 @@ class _DividedSteps:
             found.update({id(p): p for p in group["params"] if p.requires_grad})
         return list(found.values())
 
-    def _clear_gradients(self) -> None:
-        for parameter in self.trained:
-            parameter.grad = None
-
     def _sum(self, parameters: list[Any], has: list[bytes]) -> None:
         """Sum the gradients of all ranks; ``has`` says of each rank which parameters have one.
 
@@ -309,6 +303,7 @@ class _DividedSteps:
 
 
 _DRAWS = "it draws random numbers"
+_NO_SUM = "its loss is no sum or mean over its rows"
 _EVEN = "a step has as many for each rank, and rows are divided to even these out only where a loss is a sum over rows"
 
 

@@ -98,9 +98,7 @@ def _explains(rule: str, path: _Path, seen: list[list[_Note]]) -> bool:
         changes = [note.changes.get(path) for note in notes]
         if any(change is not None and change.is_untold for change in changes):
             return False
-        if (
-            rule == "is set"
-        ):  # by each micro-batch, to what it was already, perhaps: no largest one so far, say
+        if rule == "is set":  # to what it was already, perhaps: no largest one so far, say
             values = [change.after for change in changes if change is not None]
             values += [note.values[path] for note in notes if path in note.values]
         elif all(change is None for change in changes):
@@ -135,11 +133,9 @@ def _copied_from(path: _Path, paths: dict[_Path, None], seen: list[list[_Note]])
 
 def _are_same_events(one: list[Any], other: list[Any]) -> bool:
     """Return whether two ranks printed and logged the same of a micro-batch, up to the last digits of numbers."""
-    texts = [_printed(events) for events in (one, other)]
+    texts = [_numbers_apart(_printed(events)) for events in (one, other)]
     logs = [[value[0] for kind, value in events if kind == "log"] for events in (one, other)]
-    return _agree(_numbers_apart(texts[0]), _numbers_apart(texts[1]), 1e-3) and _agree(
-        logs[0], logs[1], _CLOSE
-    )
+    return _agree(texts[0], texts[1], 1e-3) and _agree(logs[0], logs[1], _CLOSE)
 
 
 def _numbers_apart(text: str) -> list[Any]:

@@ -35,7 +35,6 @@ from nb2ddp.runtime.value_copies import (
     _ABSENT,
     _copied,
     _holder,
-    _Position,
     _put_back,
     _read,
     _remove,
@@ -55,6 +54,7 @@ class _Figures:
         self.sources: dict[_Path, _Path] = {}  # of what copies another figure: a total that is logged, say
         self.counters: dict[_Path, int] = {}  # what each micro-batch adds to a number, the same each time
         self.no_counters: set[_Path] = set()
+        self.counts = True  # counters are set before a micro-batch: those before it may be another rank's
         # arrays of which two micro-batches changed one value, and both counted
         self.summed: set[_Path] = set()
         self.keeps: set[_Path] = set()  # whose values a note holds also where they stayed
@@ -86,10 +86,6 @@ class _Figures:
         self.base = self.snapshot()
         return self.base
 
-    def positions(self) -> dict[_Path, _Position]:
-        """Return where iterators are now: a micro-batch that takes items is to be computed once, and in its turn."""
-        return {path: copy for path, (_, copy) in self.snapshot().items() if isinstance(copy, _Position)}
-
     def record(
         self, compute: Callable[[], Any], number: int, state: tuple[Any, ...], *, checked: bool = False
     ) -> _Note:
@@ -97,7 +93,8 @@ class _Figures:
 
         Counters stand where they do in one process. ``checked``: note what it left unchanged, too.
         """
-        self._set_counters(number)
+        if self.counts:
+            self._set_counters(number)
         before, note = self.now, _Note()
         self.noting = note
         _set_random_state(state)
@@ -118,17 +115,14 @@ class _Figures:
         now = self.snapshot()
         for path in {**before, **now}:
             change = _changed(before.get(path), now.get(path))
+            stays = self.rules.get(path) == "is set" or path in self.keeps
             if change is not None and path not in now and not self._is_gone(path, before[path][0]):
                 change.after = _UNTOLD  # it holds now what is not looked at
             if change is not None and isinstance(_kept(path, before, now), functools._lru_cache_wrapper):
                 _warn_of_cache(_in_words(path))
             elif change is not None:
                 note.changes[path] = change
-            elif (
-                self.rules.get(path) == "is set"
-                or path in self.keeps
-                or (checked and not isinstance(now[path][0].value, _GROWS))
-            ):
+            elif stays or (checked and not isinstance(now[path][0].value, _GROWS)):
                 note.values[path] = _sent(now[path][1])
         lists = {path for path in note.changes if isinstance(_kept(path, before, now), _GROWS)}
         for path in [path for path in note.changes if any(path[:size] in lists for size in range(len(path)))]:
@@ -178,7 +172,7 @@ class _Figures:
                 self._put(path, value)
         new = [path for path in note.changes if _read(*self._place(path)) is _ABSENT]
         for path, change in sorted(note.changes.items(), key=lambda of: self.rules.get(of[0]) == "copies"):
-            rule = self.rules.get(path, "")
+            rule = self.rules.get(path) or ("" if change.items is None else "grows")
             if rule == "copies":
                 self._put(path, [_read(*self._place(self.sources[path]))])
                 continue
@@ -191,13 +185,17 @@ class _Figures:
                 (now.update if isinstance(now, set) else now.extend)(self._at_home(path, change.items))
             elif rule == "adds":
                 self._put(path, _sum_of(now, change.added))
-            else:
+            elif not change.is_untold:
                 self._put(path, change.after)
         for path in new:  # in the order in which one process makes them: logs are printed in it
             holder, key = self._place(path)
             if isinstance(holder, dict) and key in holder:
                 holder[key] = holder.pop(key)
-        for kind, value in note.events:
+        self.replay(note.events)
+
+    def replay(self, events: list[tuple[str, Any]]) -> None:
+        """Print and log what a micro-batch did."""
+        for kind, value in events:
             if kind == "print":
                 sys.stdout.write(value)
             else:
@@ -213,9 +211,8 @@ class _Figures:
             if (other := _copied_from(path, paths, seen)) is not None:
                 rules.insert(0, "copies")
                 self.sources[path] = other
-            is_array = any(
-                hasattr(n.changes[path].after, "dtype") for of in seen for n in of if path in n.changes
-            )
+            values = [n.changes[path].after for of in seen for n in of if path in n.changes]
+            is_array = any(hasattr(value, "dtype") for value in values)
             # of an array: micro-batches set slots of it, now and then the same one
             if not rules or (is_array and self.rules.get(path) == "adds" and "adds" not in rules):
                 return _in_words(path)

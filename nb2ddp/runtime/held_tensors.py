@@ -18,20 +18,12 @@ from nb2ddp.runtime.summed_gradients import _persistent
 class _Held:
     """A model's buffers, and the modules, optimizers and large tensors held beside it, before a step."""
 
-    def __init__(
-        self,
-        trainer: Any,
-        parameters: list[torch.Tensor],
-        buffers: list[torch.Tensor],
-        trained: set[int],
-        *,
-        looks: bool,
-    ) -> None:
-        self.parameters = parameters
-        self.buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in buffers]
-        self.trainer, self.trained = trainer, trained
+    def __init__(self, of: Any, *, looks: bool) -> None:
+        self.buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in of.buffers]
+        self.trainer, self.parameters = of.trainer, of.trained
+        self.trained = {id(tensor) for tensor in (*of.trained, *of.of_model, *of.buffers)}
         self.looks = looks  # at values too: who writes to `.data` leaves no trace
-        self.marks, self.places = self._marks(), self._marks_of(parameters)
+        self.marks, self.places = self._marks(), self._marks_of(self.parameters)
 
     def changed(self) -> str:
         """Return what is wrong, or ""."""
@@ -70,9 +62,8 @@ class _Held:
                     if all(id(parameter) in self.trained for group in groups for parameter in group):
                         continue  # the Trainer's own
                 kinds = torch.nn.Module | torch.optim.Optimizer
-                if isinstance(value, kinds) or (
-                    isinstance(value, torch.Tensor) and not _is_small(_Place((), None, None, value))
-                ):
+                is_tensor = isinstance(value, torch.Tensor)
+                if isinstance(value, kinds) or (is_tensor and not _is_small(_Place((), None, None, value))):
                     yield name, value
 
     def _tensors(self, value: Any) -> list[torch.Tensor]:

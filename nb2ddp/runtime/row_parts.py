@@ -96,9 +96,8 @@ class _RowParts:
 
     def knows(self, parts: list[_Note]) -> bool:
         """Return whether the figures of parts can be put together."""
-        return self._changes(parts).keys() <= self.of_figures.keys() and not any(
-            part.events for part in parts
-        )
+        known = self._changes(parts).keys() <= self.of_figures.keys()
+        return known and not any(part.events for part in parts)
 
     def _changes(self, parts: list[_Note]) -> dict[_Path, list[_Change | None]]:
         """Return how each part changed each figure that one of them changed, or may have set to what it was."""

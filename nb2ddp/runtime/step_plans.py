@@ -62,9 +62,8 @@ def _in_parts(rows: _Rows, *, by_length: bool = False) -> list[_Part]:
 
 def _cuts(rows: _Rows, part: _Part | None) -> list[tuple[_Part, _Part]]:
     """Return some ways to cut rows in two, shorter and longer ones."""
-    order = sorted(
-        range(len(rows.lengths)) if part is None else part, key=lambda row: (rows.lengths[row], row)
-    )
+    every = range(len(rows.lengths)) if part is None else part
+    order = sorted(every, key=lambda row: (rows.lengths[row], row))
     places = sorted({round(len(order) * number / _CUTS) for number in range(1, _CUTS)} - {0, len(order)})
     return [(tuple(sorted(order[:place])), tuple(sorted(order[place:]))) for place in places]
 

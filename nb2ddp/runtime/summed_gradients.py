@@ -6,16 +6,6 @@ import torch
 import torch.distributed as dist
 
 
-def _take_gradients_of_rank_0(parameters: list[Any], model: torch.nn.Module) -> None:
-    """Give all ranks rank 0's gradients and buffers: on GPUs two computations of one batch differ in the last bits."""
-    for parameter in parameters:
-        if parameter.grad is not None and not parameter.grad.is_sparse:
-            dist.broadcast(parameter.grad, 0)
-    for buffer in _persistent(model):
-        if buffer.is_floating_point():
-            dist.broadcast(buffer, 0)
-
-
 def _distance(parameters: list[Any], whole: list[Any]) -> float:
     """Return how far summed gradients are from those of all micro-batches, relative to their norm."""
     apart, norm = 0.0, 0.0
@@ -39,17 +29,18 @@ def _persistent(model: torch.nn.Module) -> list[torch.Tensor]:
 
 def _rounding(trainer: Any) -> float:
     """Return how far two computations of one micro-batch may lie apart: on GPUs sums run in no fixed order."""
-    halves = (
-        trainer.args.bf16
-        or trainer.args.fp16
-        or any(p.dtype in (torch.float16, torch.bfloat16) for p in trainer.model.parameters())
-    )
+    kinds = {parameter.dtype for parameter in trainer.model.parameters()} & {torch.float16, torch.bfloat16}
+    halves = trainer.args.bf16 or trainer.args.fp16 or kinds
     return 5e-3 if halves else 1e-3 if torch.cuda.is_available() else 1e-5
 
 
-def _aside(parameters: list[Any]) -> list[Any]:
-    """Return copies of gradients in the memory of the CPU: a GPU that is full has no room for several."""
-    return [None if p.grad is None else p.grad.to("cpu", copy=True) for p in parameters]
+def _aside(parameters: list[Any], before: list[Any] | None = None) -> list[Any]:
+    """Return copies of gradients, less those ``before``, in the CPU's memory: a full GPU has no room for several."""
+    pairs = [(p.grad, old) for p, old in zip(parameters, before or [None] * len(parameters), strict=True)]
+    copies = [now if now is None else now.to("cpu", copy=True) for now, _ in pairs]
+    return [
+        now if now is None or old is None else now - old for now, (_, old) in zip(copies, pairs, strict=True)
+    ]
 
 
 def _taken(parameters: list[Any]) -> list[Any]:
@@ -58,3 +49,11 @@ def _taken(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
         parameter.grad = None
     return taken
+
+
+def _add_gradients(parameters: list[Any], gradients: list[Any]) -> None:
+    """Add gradients, perhaps in the memory of the CPU, to those that parameters have."""
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if gradient is not None:
+            gradient = gradient.to(parameter.device)
+            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient

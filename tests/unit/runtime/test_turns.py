@@ -177,6 +177,43 @@ def test_what_travels_with_a_script_stays_small() -> None:
     assert "class _Turns:" not in support_module(frozenset(scripts["a loop"]))
 
 
+@pytest.mark.parametrize(
+    ("steps", "count", "most"),
+    [(60, 2, 0.03), pytest.param(60, 4, 0.03, marks=pytest.mark.thorough), (300, 4, 0.01)],
+)
+@pytest.mark.parametrize("drops", [0.0, 0.1])
+def test_checks_cost_little(
+    trainers: RankServer, tmp_path: Path, steps: int, count: int, most: float, drops: float
+) -> None:
+    """Count rows that the model computes, of the rank that computes the most of a step."""
+    program = f"""
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.e, self.l = nn.Embedding(12, 8), nn.Linear(8, 3)
+    def forward(self, ids, labels=None):
+        ddp.computed[t.state.global_step] += len(ids)
+        logits = self.l(nn.functional.dropout(self.e(ids).mean(1), {drops}, self.training))
+        return {{"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}}
+rows = [{{"ids": torch.randint(0, 12, (5,)), "labels": i % 3}} for i in range(64)]
+a = args(gradient_accumulation_steps={count}, max_steps={steps}, logging_steps={steps})
+t = Trainer(Net(), a, train_dataset=rows)
+ddp.computed = [0] * {steps}
+ddp.init_process_group()
+ddp.wrap_trainer(t)
+t.train()
+ddp.check_replicas(t.model)
+note(computed=ddp.computed, checked=ddp._run.checks["checked"])
+"""
+    ended = trainers.run(tmp_path, START + TOOLS + program, 2, limit=120)
+    assert not any(ended.codes), ended.text
+    assert "WARNING" not in ended.text
+    longest = [max(of) / count for of in zip(*(notes["computed"] for notes in ended.notes), strict=True)]
+    assert min(longest) == 1  # a rank computes half of the micro-batches, of two rows each
+    assert 1 <= sum(longest) - steps < most * steps
+    assert ended.notes[0]["checked"] == 1 + (steps == 300)
+
+
 def test_a_trainer_that_knows_the_ranks_keeps_their_random_numbers(
     trainers: RankServer, tmp_path: Path
 ) -> None:
