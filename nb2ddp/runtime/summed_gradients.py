@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 
 def _distance(parameters: list[Any], whole: list[Any]) -> float:
