@@ -16,7 +16,6 @@ that take the system's random numbers, and sets, whose order differs between pro
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -37,8 +36,6 @@ from nb2ddp.source import cst_nodes
 SEED = "3407"
 _SAME = "every rank must draw the same"
 
-_ENVIRONMENTS = re.compile(r"gym(?:nasium)?\.(?:\w+\.)*make(?:_vec)?")
-
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     calls = [call for call in facts.live_calls if not facts.is_after_training(call)]
@@ -58,33 +55,17 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             code = f"{helper(facts, 'from_main_process')}(lambda: {drawn})"
             yield Edit.to(call, _SAME, f"{cst_nodes.code_of(call.func)}({code})")
         if name in libraries.SEARCHES and not _draws_alike(facts, call):
-            draws = not name.startswith("optuna") or any(
-                facts.method(c) in ("optimize", "ask") for c in calls
-            )
-            if draws or (facts.keyword(call, "storage") and facts.switch(call, "load_if_exists") != {True}):
-                yield Decline(
-                    "this search would draw other values on every rank: train with the best values, give an Optuna "
-                    "study a sampler with a seed and no storage, timeout or n_jobs, or use a Trainer's "
-                    "hyperparameter_search()",
-                    call,
-                )
+            asks = any(facts.method(other) in ("optimize", "ask") for other in calls)
+            if (
+                asks
+                or not name.startswith("optuna")
+                or (facts.keyword(call, "storage") and facts.switch(call, "load_if_exists") != {True})
+            ):
+                why = "this search would draw other values on every rank: train with the best values, give an Optuna"
+                why += " study a sampler with a seed and no storage, timeout or n_jobs"
+                yield Decline(f"{why}, or use a Trainer's hyperparameter_search()", call)
         yield from _of_the_moment(facts, call, name)
-    yield from _environments(facts, calls)
     yield from _orders_of_sets(facts, calls)
-
-
-def _environments(facts: Facts, calls: list[cst.Call]) -> Iterator[Note]:
-    """Note environments of reinforcement learning that get no seed: the system gives each process another one."""
-    made = [call for call in calls if _ENVIRONMENTS.fullmatch(facts.qualified(call.func))]
-    seeds = (facts.keyword(call, "seed") for call in calls if facts.method(call) == "reset")
-    own = (facts.method(c) == "seed" and facts.qualified(c.func) not in libraries.SEEDING for c in calls)
-    if not made or any(seeds) or any(own):
-        return
-    yield Note(
-        "no seed reaches this environment, so that each rank plays another game, and the run ends at the first batch "
-        "that differs; give its first reset() a seed: reset(seed=0), or env.seed(0) before Gym 0.26",
-        made[0],
-    )
 
 
 def _of_the_moment(facts: Facts, call: cst.Call, name: str) -> Iterator[Edit]:

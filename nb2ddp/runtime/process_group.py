@@ -70,8 +70,7 @@ def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, 
     _run.watchdog = _Watchdog()
     _run.watchdog.report()  # at once: a rank that ends without a word is missed from here on
     _run.watchdog.start()
-    if seed is None:
-        _set_random_state(from_main_process(_random_state))
+    _set_random_state(from_main_process(_random_state) if seed is None else _random_state())
     return _run.rank, _run.gpu, _run.world_size
 
 
@@ -106,10 +105,8 @@ def init_process_group() -> None:
     if not dist.distributed_c10d.is_initialized():
         from_all_ranks(None)  # a rank that has ended is noticed here; init_process_group() would wait an hour
         backend = "nccl" if torch.cuda.is_available() else "gloo"
-        store = dist.PrefixStore("process_group", _store())
-        dist.init_process_group(
-            backend, timeout=_GROUP_TIMEOUT, store=store, rank=_run.rank, world_size=_run.world_size
-        )
+        joins: Any = {"rank": _run.rank, "world_size": _run.world_size, "timeout": _GROUP_TIMEOUT}
+        dist.init_process_group(backend, store=dist.PrefixStore("process_group", _store()), **joins)
         if backend == "nccl":
             _run.cpu_group = dist.new_group(backend="gloo", timeout=_GROUP_TIMEOUT)
         from_all_ranks(None)  # gloo fails on a rank that still connects to one which ends at once

@@ -108,12 +108,10 @@ def _features(shapes: Any, *, crosses: bool) -> list[int]:
 
 def _drawn(before: tuple[Any, ...], after: tuple[Any, ...]) -> _Counts | None:
     """Return how many numbers lie between two random states; None where that cannot be told."""
-    counts = []
-    for one, other in zip(_twisters(before), _twisters(after), strict=True):
-        count = _distance_of(one, other)
-        if count is None:
-            return None
-        counts.append(count)
+    pairs = zip(_twisters(before), _twisters(after), strict=True)
+    counts = [count for one, other in pairs if (count := _distance_of(one, other)) is not None]
+    if len(counts) < 3:
+        return None
     gpu = 0
     if before[3] is not None and after[3] is not None:
         states = [state.view(torch.int64).tolist() for state in (before[3], after[3])]
@@ -133,7 +131,7 @@ def _advanced(state: tuple[Any, ...], counts: _Counts) -> tuple[Any, ...]:
         moved.append(_moved(words, place, count) if count else None)
     if moved[0] is not None:
         words, place = moved[0]
-        python = (python[0], (*words.tolist(), place), python[2])
+        python = (python[0], (*words.tolist(), place), *python[2:])
     if moved[1] is not None:
         words, place = moved[1]
         of_numpy = (of_numpy[0], words.tobytes(), place, *of_numpy[3:])
@@ -155,24 +153,21 @@ def _twisters(state: tuple[Any, ...]) -> list[tuple[Any, int, Any]]:
 
     python, of_numpy, of_torch, _ = state
     whole = of_torch.view(torch.int64)
-    left = int(of_torch[8:12].view(torch.int32)[0])
+    words, left = whole[3 : 3 + _WORDS].numpy().astype("uint32"), int(of_torch[8:12].view(torch.int32)[0])
+    place = _WORDS if left == 1 else int(whole[2])
     held = bool(of_torch[24 + 8 * _WORDS + 24]), bool(of_torch[-4])  # a second normal number
     return [
-        (numpy.array(python[1][:_WORDS], dtype="uint32"), python[1][_WORDS], python[2]),
+        (numpy.array(python[1][:_WORDS], dtype="uint32"), python[1][_WORDS], python[2:]),
         (numpy.frombuffer(of_numpy[1], dtype="uint32"), of_numpy[2], of_numpy[3] and of_numpy[4]),
-        (
-            whole[3 : 3 + _WORDS].numpy().astype("uint32"),
-            _WORDS if left == 1 else int(whole[2]),
-            any(held) and bytes(of_torch[24 + 8 * _WORDS :].tolist()),
-        ),
+        (words, place, any(held) and bytes(of_torch[24 + 8 * _WORDS :].tolist())),
     ]
 
 
 def _moved(words: Any, place: int, count: int) -> tuple[Any, int]:
     generator = _generator(words, place)
     generator.bytes(4 * count)
-    _, words, end, *_ = generator.get_state()
-    return words, end
+    found: tuple[Any, int] = generator.get_state()[1:3]
+    return found
 
 
 def _distance_of(one: tuple[Any, int, Any], other: tuple[Any, int, Any]) -> int | None:

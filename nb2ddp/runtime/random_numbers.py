@@ -1,19 +1,28 @@
 """Seed the random generators, and keep them alike on all ranks."""
 
 import importlib.util
+import multiprocessing
 import random
 import sys
 from typing import Any
 
 import torch
 
+_entropy = [random.SystemRandom().getrandbits(128), 0]  # the system's, and how often it was asked for
+
+
+def _same_entropy(bits: int) -> int:
+    """Return what NumPy seeds its own generators with, and environments theirs: the same on every rank."""
+    _entropy[1] += 1
+    of_worker = multiprocessing.parent_process() is not None
+    return (random.SystemRandom() if of_worker else random.Random(repr(_entropy))).getrandbits(bits)
+
 
 def _seed_all(seed: int) -> None:
     random.seed(seed)
+    _entropy[:] = seed, 0
     torch.manual_seed(seed)
-    if "numpy" in sys.modules or _installed("numpy"):
-        import numpy
-
+    if numpy := sys.modules.get("numpy"):  # which PyTorch imports where it is installed
         numpy.random.seed(seed)
 
 
@@ -23,10 +32,9 @@ def _installed(package: str) -> bool:
 
 def _random_state() -> tuple[Any, ...]:
     """Return the states of the generators that notebooks draw from: Python's, NumPy's, and those of `_generators`."""
-    numpy = sys.modules.get("numpy")
-    numbers = numpy.random.get_state() if numpy else None
+    numbers = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
     of_numpy = None if numbers is None else (numbers[0], numbers[1].tobytes(), *numbers[2:])
-    return random.getstate(), of_numpy, *_generators()
+    return (*random.getstate(), *_entropy), of_numpy, *_generators()
 
 
 def _are_same_states(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
@@ -36,8 +44,10 @@ def _are_same_states(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
 
 def _set_random_state(state: tuple[Any, ...]) -> None:
     python, of_numpy, *of_torch = state
-    random.setstate(python)
+    random.setstate(python[:3])
+    _entropy[:] = python[3:]
     if of_numpy is not None and (numpy := sys.modules.get("numpy")):
+        numpy.random.bit_generator.randbits = _same_entropy
         keys = numpy.frombuffer(of_numpy[1], dtype=numpy.uint32)
         numpy.random.set_state((of_numpy[0], keys, *of_numpy[2:]))
     _set_generators(of_torch)

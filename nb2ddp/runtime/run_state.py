@@ -12,7 +12,6 @@ import torch
 if TYPE_CHECKING:
     from nb2ddp.runtime.watchdog import _Watchdog
 
-
 _T = TypeVar("_T")
 
 is_main_process: bool = int(os.environ.get("RANK", "0")) == 0

@@ -61,9 +61,8 @@ def _wait_for_key(key: str, rank: int, place: str) -> bytes:
         pass
     # Raised outside the except block: `__context__` is then the exception whose `finally` waits here, not the
     # DistNetworkError.
-    raise _lost(
-        f"torchrun's store is gone, while rank {_run.rank} waits for rank {rank} at {place}", "is gone"
-    )
+    gone = f"torchrun's store is gone, while rank {_run.rank} waits for rank {rank} at {place}"
+    raise _lost(gone, "is gone")
 
 
 @contextlib.contextmanager

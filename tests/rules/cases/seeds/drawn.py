@@ -64,12 +64,6 @@ np.random.seed(42)
 d = load_dataset("d", split="train", streaming=True)
 d = d.shuffle(seed=3407)
 
-# case: an environment that the system seeds
-import gymnasium as gym
-env = gym.make("CartPole-v1")
-state, info = env.reset()
-# note, line 2: no seed reaches this environment, so that each rank plays another game...
-
 # case: generators in functions and objects, which draw anew each time
 import numpy as np
 import torch

@@ -111,17 +111,10 @@ from sklearn.model_selection import train_test_split
 a, b = train_test_split(x)
 d = d.shuffle()
 
-# case: environments with a seed
+# case: environments, whose generators the run seeds
 import gymnasium as gym
 env = gym.make("CartPole-v1")
-state, info = env.reset(seed=1)
-while True:
-    state, info = env.reset()
-
-# case: an older environment with a seed
-import gym
-env = gym.make("CartPole-v1")
-env.seed(1)
+state, info = env.reset()
 
 # last cell
 from trl import SFTTrainer

@@ -1,0 +1,42 @@
+"""Generators that nobody seeds: NumPy's own, and with them those of environments, are the same on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.ranks import Ended
+
+Run = Callable[..., Ended]
+
+DRAWS = """
+import numpy as np
+import torch
+def draw():
+    made = np.random.default_rng(), np.random.Generator(np.random.PCG64(np.random.SeedSequence()))
+    return [int(each.integers(2**60)) for each in made] + [float(np.random.RandomState().rand())]
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return int(np.random.default_rng().integers(2**60))
+first = draw()
+with ddp.main_process_only() as is_main:
+    if is_main:
+        alone = draw()
+with ddp.main_process_first():
+    both = draw()
+loader = torch.utils.data.DataLoader(Rows(), num_workers=2, multiprocessing_context="fork")
+note(drawn=[first, both, draw()], of_workers=[int(row) for row in loader])
+"""
+
+
+@pytest.mark.parametrize("ranks", [0, 2, 3])
+def test_what_nobody_seeds_draws_the_same_on_every_rank(run: Run, ranks: int) -> None:
+    ended = run(DRAWS, ranks)
+    assert not any(ended.codes), ended.text
+    for notes in ended.notes:
+        assert notes["drawn"] == ended.notes[0]["drawn"]
+        assert len({number for drawn in notes["drawn"] for number in drawn}) == 9  # never the same again
+        assert len(set(notes["of_workers"])) == 4  # each worker has its own
