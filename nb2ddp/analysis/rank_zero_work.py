@@ -233,7 +233,9 @@ _OF_PATHS_ALONE = frozenset({"mkdir", "touch", "unlink", "rmdir"})
 
 
 _ARCHIVES = frozenset("zipfile.ZipFile tarfile.open h5py.File gzip.open bz2.open lzma.open".split())
-_OPENING = _ARCHIVES | {"open", "io.open"}
+_OPENING = _ARCHIVES | {"open", "io.open", "codecs.open", "os.open", "os.fdopen"}
+# What flags of os.open() are as letters of a mode.
+_FLAGS = {"O_EXCL": "x", "O_APPEND": "a", "O_WRONLY": "w", "O_CREAT": "w", "O_RDWR": "+"}
 
 
 def mode(facts: Facts, call: cst.Call) -> str:
@@ -243,14 +245,17 @@ def mode(facts: Facts, call: cst.Call) -> str:
         return ""
     if facts.qualified(call.func) in _ARCHIVES and not _names_file(facts, call):
         return ""
-    given = cst_nodes.given(call, 1 if is_function else 0, "mode")
-    text = (cst_nodes.string_value(given) or "").partition(":")[0]  # "w:gz"
-    return text if len(text) < 4 else ""
+    given = cst_nodes.given(call, 1 if is_function else 0, "mode", "flags")
+    if given is not None and facts.qualified(call.func) == "os.open":
+        return "".join(letter for flag, letter in _FLAGS.items() if flag in cst_nodes.code_of(given))
+    parts = (given.body, given.orelse) if isinstance(given, cst.IfExp) else (given,)
+    texts = [(cst_nodes.string_value(part) or "").partition(":")[0] for part in parts]  # "w:gz"
+    return "".join(text for text in texts if len(text) < 4)
 
 
 def _opens_to_write(facts: Facts, call: cst.Call) -> bool:
-    """Match ``open(path, "w")`` and ``path.open("w")``, and archives that are opened so."""
-    return not set("wax").isdisjoint(mode(facts, call))
+    """Match ``open(path, "w")`` and ``path.open("r+")``, and archives that are opened so."""
+    return not set("wax+").isdisjoint(mode(facts, call))
 
 
 def appends(facts: Facts, call: cst.Call) -> bool:
@@ -268,8 +273,8 @@ def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
 def opened(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     """Return the path that ``open(path, "w")`` opens, where the file is only written to."""
     writes_only = _opens_to_write(facts, call) and "+" not in mode(facts, call)
-    is_open = facts.qualified(call.func) in ("open", "io.open")
-    return cst_nodes.given(call, 0, "file") if is_open and writes_only else None
+    is_open = facts.qualified(call.func) in ("open", "io.open", "codecs.open", "os.open")
+    return cst_nodes.given(call, 0, "file", "path") if is_open and writes_only else None
 
 
 def stays_open(facts: Facts, call: cst.Call) -> bool:
@@ -351,6 +356,7 @@ SAVED_WHOLE = frozenset("torch.save numpy.save safetensors.torch.save_file".spli
 _KEPT = {
     "sqlite3.connect": ("database", 0, "", "rw"),
     "sqlite3.dbapi2.connect": ("database", 0, "", "rw"),
+    "shelve.open": ("filename", 0, "", "rw"),
     "numpy.memmap": ("filename", 2, "mode", "r+"),
     "numpy.lib.format.open_memmap": ("filename", 1, "mode", "r+"),
     "numpy.load": ("file", 1, "mmap_mode", "r"),
@@ -366,9 +372,18 @@ def _kept(facts: Facts, call: cst.Call) -> tuple[str, str]:
 
 
 def kept_path(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
-    """Return the path of a database or an array in a file that a call opens to write to it."""
+    """Return the path of a database, an array in a file, or a file that is changed, which a call opens to write."""
+    if changes_file(facts, call):
+        return cst_nodes.given(call, 0, "file")
     path, mode = _kept(facts, call)
     return None if mode in ("r", "c") else cst_nodes.given(call, 0, path)
+
+
+def changes_file(facts: Facts, call: cst.Call) -> bool:
+    """Match ``open(path, "r+")`` and ``open(path, "a+")``: what is read there has been written before."""
+    letters = {*mode(facts, call)}
+    is_open = facts.qualified(call.func) in ("open", "io.open", "codecs.open")
+    return is_open and "+" in letters and letters.isdisjoint("wx")
 
 
 def maps_file(facts: Facts, call: cst.Call) -> bool:

@@ -42,9 +42,8 @@ _WITH_TRAINING = (
     "this writes on every rank, because every rank needs the same statement; write on a line of its own"
 )
 _OF_ONE_PROCESS = (
-    'only one process can open a file with "x": write all of it in a `with`, or open it with "w"'
+    'one process alone can create a file ("x", O_EXCL): write all of it in a `with`, or open it with "w"'
 )
-_IN_PLACE = "every rank would change this file, one after another: read it and write it in two statements"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -61,8 +60,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             code = f"{made} = {helper(facts, 'from_main_process')}(lambda: {value})"
             yield Insert(statement, "after", code, "every rank gets what rank 0 generated")
     own = dict(_own_files(facts))
-    for path in own.values():
-        yield Edit.inside(path, "other ranks work on a copy of the file", helper(facts, "own_file"))
+    for call, path in own.items():
+        how = "(anew=True, path=_)" if rank_zero_work.changes_file(facts, call) else ""
+        yield Edit.inside(path, "other ranks work on a copy of the file", f"{helper(facts, 'own_file')}{how}")
     for call in facts.live_calls:
         why = rank_zero_work.why_alone(facts, call)
         if why is None or call in own or facts.is_after_training(call) or facts.top_statement(call) in gone:
@@ -126,13 +126,15 @@ def _is_for_one(facts: Facts, call: cst.Call, last: Statement) -> bool:
 def _own_files(facts: Facts) -> Iterator[tuple[cst.Call, cst.BaseExpression]]:
     """Yield what opens a file that each rank of a loop gets for itself, with the file's path.
 
-    All ranks execute the statements of a database, and change the items of an array in a file: rank 0 in the file.
+    All ranks execute the statements of a database, change the items of an array in a file, and what they have read of
+    a file: rank 0 in the file.
     """
     for call in facts.live_calls:
         path = rank_zero_work.kept_path(facts, call)
         if path is None or facts.is_after_training(call) or not called_by_all(facts, call):
             continue
-        if facts.qualified(call.func).startswith("sqlite3.") or _is_filled(facts, call):
+        of_all = facts.qualified(call.func).startswith(("sqlite3.", "shelve."))
+        if of_all or rank_zero_work.changes_file(facts, call) or _is_filled(facts, call):
             yield call, path
 
 
@@ -152,8 +154,6 @@ def _each_in_turn(
     A rank that skips it would go another way. Lines that are appended, or with ``once`` the whole file, only rank 0
     writes.
     """
-    if {*"a+"} <= {*rank_zero_work.mode(facts, call)}:  # what it reads is what each rank has added
-        yield Decline(_IN_PLACE, call)
     does = "write" if why == rank_zero_work.WRITES else "run it"
     yield Gate(statement, "in-turn", f"the ranks {does} one after another")
     path = rank_zero_work.opened(facts, call)
@@ -305,11 +305,8 @@ def _while_training(
         yield _of_rank_0(facts, rank_zero_work.kept_open(facts, call))
     elif not all_call and rank_zero_work.reads_back(facts, call):
         if facts.qualified(call.func) not in rank_zero_work.SAVED_WHOLE:
-            yield Note(
-                "every rank writes this file, because it reads it again at once, and may find another rank's half: "
-                "write to a name of its own first, then os.replace()",
-                call,
-            )
+            why = "every rank writes this file, because it reads it again at once, and may find another rank's half"
+            yield Note(f"{why}: write to a name of its own first, then os.replace()", call)
     elif not apart:
         yield Gate(statement, "rank-zero", rank_zero_work.WRITES)
     elif all_call:

@@ -10,20 +10,21 @@ from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.run_state import _run
 
 
-def own_file(path: Any) -> Any:
+def own_file(path: Any, anew: bool = False) -> Any:
     """Return the path of a file for this rank: rank 0's is the notebook's, the others' are copies of it.
 
-    Every rank executes the same statements of a SQLite file, and changes the same items of an array in a file (NumPy's
-    or HDF5's), so each reads what one process reads. A copy is made of what rank 0's file holds when it is opened
-    first, and kept for later openings until that file is gone. What is no file, is a rank's own or larger than 256 MiB
-    stays as it is. Where all ranks come, waits for the slowest.
+    Every rank executes the same statements of a SQLite file, and changes the same items of a shelf, or of an array in a
+    file (NumPy's or HDF5's), so each reads what one process reads. A copy is made of what rank 0's file holds when it
+    is opened first, and kept for later openings until that file is gone. What is no file, is a rank's own or larger
+    than 256 MiB stays as it is. With ``anew``, for a file that rank 0 alone may have written meanwhile, each opening
+    makes a copy. Where all ranks come, waits for the slowest.
     """
     name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
     if name in ("", ":memory:") or name.startswith("file:") or _run.world_size == 1:
         return path
     file = os.path.realpath(name)
     if _run.meets:
-        of_ranks = from_all_ranks((file, file in _own_files, os.path.isfile(file)))
+        of_ranks = from_all_ranks((file, file in _own_files and not anew, os.path.isfile(file)))
         if not of_ranks[0][2] or not all(known for _, known, _ in of_ranks):
             contents = from_main_process(lambda: _contents_to_copy(file))
             _take_copy(file, contents if of_ranks[0][0] == file else None)
@@ -31,8 +32,12 @@ def own_file(path: Any) -> Any:
 
 
 def _contents_to_copy(file: str) -> dict[str, bytes] | None:
-    """Return what a file and SQLite's beside it hold, by the ends of their names; None where no copy is to be made."""
-    files = {end: pathlib.Path(f"{file}{end}") for end in ("", "-wal", "-journal")}
+    """Return what a file and those beside it hold, by the ends of their names; None where no copy is to be made.
+
+    SQLite has them beside its own; a shelf's files all have one of these ends, or none.
+    """
+    ends = ("", "-wal", "-journal", ".db", ".dat", ".dir", ".bak", ".pag")
+    files = {end: pathlib.Path(f"{file}{end}") for end in ends}
     found = {end: each for end, each in files.items() if each.is_file()}
     is_small = sum(each.stat().st_size for each in found.values()) < _LARGEST_COPY
     can_be = os.access(os.path.dirname(file), os.W_OK) and not os.path.isdir(file)

@@ -57,3 +57,39 @@ def test_all_ranks_read_what_one_process_reads(run: Run, tmp_path: Path, ranks: 
     assert [notes["seen"] for notes in ended.notes] == [seen] * max(ranks, 1)
     (file,) = tmp_path.rglob("old.db")
     assert sqlite3.connect(file).execute("select sum(n) from a").fetchone() == (9,)
+
+
+SHELF = """
+import dbm.dumb, os, shelve
+ddp.init_process_group()
+seen = []
+def count(make):
+    with make() as shelf:
+        shelf["n"] = shelf.get("n", 0) + 1
+        seen.append(shelf["n"])
+for _ in range(3):
+    count(lambda: shelve.open(ddp.own_file("shelf")))
+    count(lambda: shelve.Shelf(dbm.dumb.open(ddp.own_file("dumb"))))
+for _ in range(2):
+    with ddp.main_process_only() as is_main:
+        if is_main:
+            with open("state", "w") as file:
+                file.write(str(seen[-1] * 10))
+    with open(ddp.own_file("state", anew=True), "r+") as file:
+        seen.append(int(file.read()) + 1)
+        file.seek(0)
+        file.write(str(seen[-1]))
+with open("state") as file:
+    note(last=file.read())
+note(seen=seen, names=sorted({name.partition(".")[0] for name in os.listdir()}))
+"""
+
+
+@pytest.mark.parametrize("ranks", [0, *RANK_COUNTS])
+def test_a_shelf_holds_what_one_process_puts_there(run: Run, ranks: int) -> None:
+    ended = run(SHELF, ranks)
+    assert not any(ended.codes), ended.text
+    for notes in ended.notes:
+        assert notes["seen"] == [1, 1, 2, 2, 3, 3, 31, 311]
+        assert notes["last"] == "311"
+        assert {"shelf", "dumb"} <= {*notes["names"]}

@@ -32,6 +32,19 @@ rows = Rows()
 for x in batches:
     net(x).mean().backward()
 
+# case: a shelf
+import shelve
+with shelve.open("runs") as shelf:
+    shelf["n"] = 1
+for x in batches:
+    net(x).mean().backward()
+# output
+import shelve
+with shelve.open(ddp.own_file("runs")) as shelf:
+    shelf["n"] = 1
+for x in batches:
+    net(x).mean().backward()
+
 # case: a Trainer
 base = sqlite3.connect("log.db")
 trainer = Trainer(net, train_dataset=d)

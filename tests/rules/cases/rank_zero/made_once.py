@@ -1,7 +1,7 @@
 # A file that one process alone can make: the others wait for rank 0, and learn whether it could.
 
 # first cell
-import os
+import codecs, json, os
 from trl import SFTTrainer
 
 # case: below a `try` that asks whether the file is there
@@ -31,7 +31,7 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
 # case: open until later
 log = open("log.csv", "x")
 log.write("a")
-# decline, line 1: only one process can open a file with "x"...
+# decline, line 1: one process alone can create a file...
 
 # case: open until later in a function
 def note(text):
@@ -39,7 +39,7 @@ def note(text):
     log.write(text)
     log.close()
 note("a")
-# decline, line 2: only one process can open a file with "x"...
+# decline, line 2: one process alone can create a file...
 
 # case: a hard link
 os.link("last.pt", "best.pt")
@@ -54,7 +54,55 @@ with open("log.txt", "a+") as f:
     f.seek(0)
     count = len(f.readlines())
 print(count)
-# decline, line 1: every rank would change this file, one after another...
+# output
+with open(ddp.own_file(anew=True, path="log.txt"), "a+") as f:
+    f.write("a")
+    f.seek(0)
+    count = len(f.readlines())
+print(count)
+
+# case: a file that is read and written again
+def bump(path):
+    with open(path, "r+") as f:
+        state = json.load(f)
+        state["runs"] += 1
+        f.seek(0)
+        json.dump(state, f)
+    return state
+print(bump("state.json"))
+with open("last.txt", "w+") as f:
+    f.write("a")
+# output
+def bump(path):
+    with open(ddp.own_file(anew=True, path=path), "r+") as f:
+        state = json.load(f)
+        state["runs"] += 1
+        f.seek(0)
+        json.dump(state, f)
+    return state
+print(bump("state.json"))
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        with open("last.txt", "w+") as f:
+            f.write("a")
+
+# case: a file that the system opens
+first = os.open("lock", os.O_CREAT | os.O_EXCL)
+os.close(first)
+# decline, line 1: one process alone can create a file...
+
+# case: lines that the system writes, and others
+log = os.open("log.txt", os.O_WRONLY | os.O_APPEND)
+os.write(log, b"a")
+with codecs.open("a.txt", "a", "utf-8") as f:
+    f.write("a")
+# output
+log = os.open("log.txt" if ddp.is_main_process else os.devnull, os.O_WRONLY | os.O_APPEND)
+os.write(log, b"a")
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        with codecs.open("a.txt", "a", "utf-8") as f:
+            f.write("a")
 
 # last cell
 trainer = SFTTrainer(model)
