@@ -260,6 +260,8 @@ class Names(Tree):
         match node:
             case cst.Name(value=name):
                 targets = self.collected.imports.get(name)
+                if targets and self.definitions(name) and self._is_own(node):
+                    return name
                 if targets:
                     return targets[-1]
                 bindings = self.bindings(name)
@@ -277,6 +279,13 @@ class Names(Tree):
                 inner = self.qualified(value)
                 return f"{inner}.{attr.value}" if inner else ""
         return ""
+
+    def _is_own(self, name: cst.Name) -> bool:
+        """Return whether a function or class of the notebook stands above a name, and all its imports below."""
+        own = any(
+            self.order(definition.node) < self.order(name) for definition in self.definitions(name.value)
+        )
+        return own and all(item.order > self.order(name) for item in self._imported.get(name.value, ()))
 
     def our(self, name: str) -> str:
         """Return ``name``, prefixed with ``ddp_`` if the notebook already binds it to something else."""

@@ -76,6 +76,11 @@ def test_a_name_stands_for_what_was_imported(imports: str, expression: str, name
     assert facts.qualified(facts.bindings("it")[0].value or cst.Name("missing")) == name
 
 
+def test_a_class_of_the_notebook_is_not_what_a_later_cell_imports() -> None:
+    facts = facts_of("class Net: pass\nNet()", "from lib import Net\nNet()")
+    assert [facts.qualified(call.func) for call in facts.live_calls] == ["Net", "lib.Net"]
+
+
 @pytest.mark.parametrize(
     ("first", "rest", "read"),
     [

@@ -94,6 +94,19 @@ def work(path):
 
 Process(target=work, args=("a",)).start()
 
+# case: a library's training whose result is kept, and one of a class of the notebook that a later import hides
+from lib import Estimator, Other
+class Own:
+    def fit(self, rows):
+        return rows
+estimator = Estimator()
+found = estimator.train()
+other = Other()
+other = other.train()
+Own().fit(rows)
+from lib import Own
+# note, line 6: rank 0 trains it alone...`estimator.train()` of lib...
+
 # case: what trains on the CPU, on every rank alike
 from sklearn.preprocessing import StandardScaler
 scaler = StandardScaler().fit(rows)
