@@ -91,21 +91,16 @@ def _by_hand(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
 def _of_ranks(facts: Facts, *, keeps_ranks: bool) -> Iterator[Finding]:
     """Tell the notebook of one process wherever it asks for ranks; what only rank 0 was to do stays rank 0's."""
     for call in ranks.collectives(facts):
-        yield Decline(
-            f"`{cst_nodes.one_line(call)}` exchanges values between processes of the notebook's own; nb2ddp converts "
-            "what one process does. Write what one process has here, or start this code with torchrun as it is",
-            call,
-        )
+        why = f"`{cst_nodes.one_line(call)}` exchanges values between processes of the notebook's own; nb2ddp converts"
+        instead = "Write what one process has here, or start this code with torchrun as it is"
+        yield Decline(f"{why} what one process does. {instead}", call)
     asked = ranks.questions(facts)
     if keeps_ranks:
         of_ranks = (node for node, told in asked.items() if told in ("0", "1"))
         early = (node for node in of_ranks if not facts.is_after_training(node))
         for node in (*early, *ranks.variables(facts)):
-            yield Decline(
-                f"`{cst_nodes.one_line(node)}` asks for ranks, which are the Trainer's own where it generates or its "
-                "model is sharded; write what one process has here",
-                node,
-            )
+            why = f"`{cst_nodes.one_line(node)}` asks for ranks, which are the Trainer's own where it generates or its"
+            yield Decline(f"{why} model is sharded; write what one process has here", node)
     for node, told in asked.items():
         yield Edit.to(node, "each rank runs what one process does", told)
     for test in facts.nodes(cst.If) if asked else ():

@@ -65,23 +65,18 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             on_tpu = number is None and any("torch_xla" in shell.command for shell in shell_calls(facts))
             if on_tpu or (isinstance(number, cst.Integer) and number.value != "1"):
                 several = (
-                    "a process on each core of a TPU"
-                    if number is None
-                    else f"{cst_nodes.code_of(number)} processes"
+                    f"{cst_nodes.code_of(number)} processes" if number else "a process on each core of a TPU"
                 )
+                why = f"this trains in {several} as it is, each with batches of its own, and nb2ddp converts what one"
                 yield Decline(
-                    f"this trains in {several} as it is, each with batches of its own, and nb2ddp "
-                    "converts what one process trains: run the notebook itself, or write num_processes=1",
-                    call,
+                    f"{why} process trains: run the notebook itself, or write num_processes=1", call
                 )
             yield Edit.to(call, "torchrun starts the processes", _plain(facts, call))
     for call, name, where in in_workers(facts):
         if where == "thread":
-            yield Decline(
-                f"`{name}` trains in a thread here, and what ranks exchange in several threads would get mixed up: the "
-                "run hangs or aborts. Call it without a thread, one training after another: each takes all GPUs",
-                call,
-            )
+            why = f"`{name}` trains in a thread here, and what ranks exchange in several threads would get mixed up"
+            instead = "Call it without a thread, one training after another: each takes all GPUs"
+            yield Decline(f"{why}: the run hangs or aborts. {instead}", call)
         elif where == "widget":
             why = "trains when somebody uses this widget, and nobody does under torchrun: call it in a cell instead"
             yield Decline(f"`{name}` {why}", call)
@@ -108,12 +103,9 @@ def _hand_written(facts: Facts) -> Iterator[Finding]:
         return
     made = optimizers(facts)
     if not _is_in_sight(facts, made, calls):
-        yield Decline(
-            "nb2ddp sees no model that this backward() trains: no optimizer is given model.parameters(), and no "
-            "loop around it calls a model. Do so where there is a model; a notebook that trains tensors of its own "
-            "runs on one GPU as it is",
-            calls[0],
-        )
+        why = "nb2ddp sees no model that this backward() trains: no optimizer is given model.parameters()"
+        why += ". Give them to one where it trains a model; gradients of inputs and of plain tensors need no second GPU"
+        yield Decline(why, calls[0])
         return
     yield from _divided(facts, made)
     yield from _compared(facts, made)

@@ -82,12 +82,9 @@ def _gathered(facts: Facts, options: Options) -> Iterator[Note]:
     taken = max((estimate.gathered for estimate in estimates(facts, options)), default=0)
     for call in facts.live_calls if taken > options.gpu_memory else ():
         if facts.method(call) == "generate" and facts.gathers(call):
-            yield Note(
-                f"generate() gathers the whole model on each GPU, about {taken:.0f} GiB with its share, and one has "
-                f"{options.gpu_memory:g} (--gpu-memory): delete this, and generate in a run of its own from what is "
-                "saved",
-                call,
-            )
+            why = f"generate() gathers the whole model on each GPU, about {taken:.0f} GiB with its share, and one has"
+            instead = "delete this, and generate in a run of its own from what is saved"
+            yield Note(f"{why} {options.gpu_memory:g} (--gpu-memory): {instead}", call)
 
 
 def _advice(facts: Facts, options: Options, estimate: Estimate) -> tuple[Strategy, str]:

@@ -77,11 +77,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Edit.keyword(call, why, "prevent_thread_lock", "True", comment)
         elif name == "globals" and name not in facts.bound_names and _goes_through(facts, call):
             rank, local_rank, world_size = (facts.our(own) for own in ("rank", "local_rank", "world_size"))
-            yield Note(
-                f"this goes through all global names: the script's own are among them, `{rank}`, `{local_rank}` and "
-                f"`{world_size}` for example",
-                call,
-            )
+            why = "this goes through all global names: the script's own are among them"
+            yield Note(f"{why}, `{rank}`, `{local_rank}` and `{world_size}` for example", call)
     for name in sorted(_RECORDS - facts.bound_names):
         if (load := next(facts.loads_of(name), None)) is not None:
             why = "is what IPython keeps of cells that have run, and a script has no such name: give the value one"
@@ -124,11 +121,10 @@ def _ports(facts: Facts) -> Iterator[Note]:
         if not _SERVING.search(name) or name == "launch_openenv" or facts.is_after_training(call):
             continue  # Unsloth's launch_openenv tries ports until one is free
         for place in filter(None, (_port(facts, argument) for argument in call.args)):
-            yield Note(
-                "every rank starts a server on this port, and only the first one gets it: in the script, add "
-                f"`{facts.our('local_rank')}` to the number",
-                place,
+            why = (
+                "every rank starts a server on this port, and only the first one gets it: in the script, add"
             )
+            yield Note(f"{why} `{facts.our('local_rank')}` to the number", place)
 
 
 def _port(facts: Facts, argument: cst.Arg) -> cst.CSTNode | None:

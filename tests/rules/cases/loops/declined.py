@@ -12,7 +12,7 @@ llm = AutoModelForCausalLM.from_pretrained("m")
 loader = DataLoader(data, batch_size=8, shuffle=True)
 for batch in loader:
     step(batch).backward()
-# decline, line 4: nb2ddp sees no model that this backward() trains: no optimizer is given model.parameters(), and no loop around it calls a model. Do so where there is a model; a notebook that trains tensors of its own runs on one GPU as it is
+# decline, line 4: nb2ddp sees no model that this backward() trains: no optimizer is given model.parameters(). Give them to one where it trains a model; gradients of inputs and of plain tensors need no second GPU
 
 # case: a tensor
 llm = AutoModelForCausalLM.from_pretrained("m")
