@@ -120,7 +120,7 @@ _PREPARES = re.compile(
     r"(?:Label|OneHot|Ordinal|Target)Encoder|Scaler|Normali[sz]er|Standardi[sz]|Tokenizer|Vectorizer"
 )
 _TRAINS = re.compile(
-    r"train|fine[-_]?tun|(?<![a-z])(?:sft|dpo|grpo|kto|ppo|orpo|lora|dreambooth|run_\w+)", re.IGNORECASE
+    r"(?i)train|fine[-_]?tun|^(?!.*(?:convert|merge|export|quanti|infer|eval|generat))(?:.*[^a-z])?(?:sft|dpo|grpo|kto|ppo|orpo|lora|dreambooth|run_\w+)"
 )
 _PYTHON = re.compile(r"(?:.*/)?(?:python[\d.]*|\{sys\.executable\}|ipython)$")
 _FILES = libraries.ASKING_PROGRAMS | frozenset(

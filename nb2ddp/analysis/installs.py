@@ -22,9 +22,9 @@ from nb2ddp.source.cells import Statement
 
 # The script's init block imports these.
 _PROVIDED = frozenset({"os", "sys", "torch"})
-# An install from local files: `-e .`, `-r requirements.txt`, `./a.whl`; not from a URL.
+# An install from local files: `-e .`, `-r requirements.txt`, `./a.whl`, `folder/package`; not from a URL.
 _FROM_FILES = re.compile(
-    r"\s(?:-e\s+|-r\s+|--requirement[ =])(?!\w+[:+])|\s\.{1,2}(?:/|\s|\[|$)|\s(?!\w+:)\S+\.(?:whl|deb|tar\.gz)\b"
+    r"\s(?:-[er]|--requirement)[\s=]+(?!\w+[:+])|\s\.{1,2}/?(?:\s|\[|$)|\s(?!\w+[:+])(?:[\w.-]+/\w|\S+\.(?:whl|deb|tar\.gz)\b)"
 )
 
 

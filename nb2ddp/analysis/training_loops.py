@@ -34,6 +34,9 @@ _WORKERS = (
     )
 )
 _OF_THREADS = frozenset({"threading", "threads", "sharedmem"})  # joblib takes threads then, not processes
+_OF_GPU = re.compile(
+    r"cuda|gpu|accelerat|lightning|train(?:er|ing_args)|transformers|keras|tensorflow|jax|fast", re.I
+)
 _CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda)
 
 
@@ -144,6 +147,13 @@ def backward_calls(facts: Facts) -> list[cst.Call]:
     return [c for c in facts.live_calls if facts.is_backward(c) and not facts.is_after_training(c)]
 
 
+def stays_on_cpu(facts: Facts) -> bool:
+    """Return whether loops train, and the notebook names no GPU, nor what takes one by itself."""
+    code = "".join(map(cst_nodes.code_of, facts.top_statements))
+    is_open = "device" in code and "cpu" not in code
+    return bool(backward_calls(facts)) and not (is_open or _OF_GPU.search(code))
+
+
 def in_workers(facts: Facts) -> Iterator[tuple[cst.Call, str, str]]:
     """Yield calls that hand what trains to a thread, process or widget, its name and which: ``pool.map(train, x)``."""
     packages = {name.partition(".")[0] for name in _WORKERS}
@@ -163,8 +173,7 @@ def trains(facts: Facts, statement: cst.CSTNode) -> bool:
     """Return whether a statement runs a training loop: its own, or one of functions that it calls."""
     own = [call for call in facts.calls_in(statement) if facts.gives_gradients(call)]
     if own and facts.scope(own[0]) is facts.scope(statement):
-        loop = facts.loop(own[0])
-        return loop is not None and facts.contains(statement, loop)
+        return (loop := facts.loop(own[0])) is not None and facts.contains(statement, loop)
     return facts.runs(statement, facts.is_backward)
 
 

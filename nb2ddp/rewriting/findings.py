@@ -136,9 +136,9 @@ class Note:
 
 @dataclass(frozen=True)
 class Need:
-    """Something that the head of the script must hold: a __future__ import, or an argument of `ddp.init`."""
+    """What the head of the script must hold: a __future__ import, an argument of `ddp.init`, GPUs that are hidden."""
 
-    kind: Literal["from __future__", "loads_share"]
+    kind: Literal["from __future__", "loads_share", "on_cpu"]
     value: str
 
 

@@ -148,11 +148,11 @@ def _own_loaders(facts: Facts) -> Iterator[Finding]:
     for found in facts.definitions("get_train_dataloader"):
         code = cst_nodes.code_of(found.node)
         if "prepare" not in code and "super()" not in code:
-            yield Decline(
-                "this DataLoader gives every rank all the data, because the Trainer splits only those that it makes; "
-                "override _get_train_sampler() instead, or return self.accelerator.prepare(DataLoader(...))",
-                found.node,
+            why = "this DataLoader gives every rank all the data, because the Trainer splits only those that it makes"
+            instead = (
+                "override _get_train_sampler() instead, or return self.accelerator.prepare(DataLoader(...))"
             )
+            yield Decline(f"{why}; {instead}", found.node)
 
 
 def _generating_steps(given: Mapping[str, cst.BaseExpression], accumulation: str) -> str | None:

@@ -41,19 +41,13 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             why = "every rank runs the Trainer as one process does, and rank 0 writes"
             yield Edit.inside(call.func, why, helper(facts, "lightning_trainer"))
         elif facts.method(call) == "scale_batch_size" or _FINDS_BATCH.match(facts.qualified(call.func)):
-            yield Decline(
-                "this tries batches until one does not fit on the GPU, and ranks that divide it would find another one "
-                "than the notebook: write the number that it has found",
-                call,
-            )
+            why = "this tries batches until one does not fit on the GPU, and ranks that divide it would find another"
+            yield Decline(f"{why} one than the notebook: write the number that it has found", call)
         elif facts.qualified(call.func) == "torch.compile" and any(
             name.endswith(".LightningModule") for of in call.args[:1] for name in facts.origins(of.value)
         ):
-            yield Decline(
-                "this compiles the steps of Lightning's loop, in which the ranks divide the calls of modules: compile "
-                "what they call instead, self.net = torch.compile(self.net)",
-                call,
-            )
+            why = "this compiles the steps of Lightning's loop, in which the ranks divide the calls of modules: compile"
+            yield Decline(f"{why} what they call instead, self.net = torch.compile(self.net)", call)
     for node in facts.nodes(cst.Decorator, cst.Call):
         function = node.decorator if isinstance(node, cst.Decorator) else node.func
         if _ALONE.match(facts.qualified(function)):
@@ -76,11 +70,9 @@ def _refused(facts: Facts, call: cst.Call) -> Iterator[Decline]:
         value = facts.value(facts.keyword(call, name))
         made = facts.qualified(value.func) if isinstance(value, cst.Call) else cst_nodes.string_value(value)
         if made and (_SHARDS.search(made.replace("_", "")) or made in ("tpu", "hpu", "ipu")):
-            yield Decline(
-                f"this Trainer's {name} ({made.rpartition('.')[2]}) divides the model or runs elsewhere than on CUDA "
-                "GPUs; nb2ddp converts the training of one process, with a copy of the model on each GPU",
-                call,
-            )
+            why = f"this Trainer's {name} ({made.rpartition('.')[2]}) divides the model or runs elsewhere than on CUDA"
+            instead = "nb2ddp converts the training of one process, with a copy of the model on each GPU"
+            yield Decline(f"{why} GPUs; {instead}", call)
 
 
 def _count(facts: Facts, node: cst.BaseExpression | None) -> int:

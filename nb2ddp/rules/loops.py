@@ -34,17 +34,9 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from nb2ddp import libraries
+from nb2ddp.analysis import training_loops
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
-from nb2ddp.analysis.training_loops import (
-    backward_calls,
-    given_models,
-    in_workers,
-    named_models,
-    optimizers,
-    trainings,
-    trains,
-)
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Note, Rule
@@ -72,7 +64,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                     f"{why} process trains: run the notebook itself, or write num_processes=1", call
                 )
             yield Edit.to(call, "torchrun starts the processes", _plain(facts, call))
-    for call, name, where in in_workers(facts):
+    for call, name, where in training_loops.in_workers(facts):
         if where == "thread":
             why = f"`{name}` trains in a thread here, and what ranks exchange in several threads would get mixed up"
             instead = "Call it without a thread, one training after another: each takes all GPUs"
@@ -98,10 +90,10 @@ def _plain(facts: Facts, call: cst.Call) -> str:
 
 def _hand_written(facts: Facts) -> Iterator[Finding]:
     """Divide the batches of the models that loops train, and compare their replicas."""
-    calls = backward_calls(facts)
+    calls = training_loops.backward_calls(facts)
     if not calls:
         return
-    made = optimizers(facts)
+    made = training_loops.optimizers(facts)
     if not _is_in_sight(facts, made, calls):
         why = "nb2ddp sees no model that this backward() trains: no optimizer is given model.parameters()"
         why += ". Give them to one where it trains a model; gradients of inputs and of plain tensors need no second GPU"
@@ -137,8 +129,8 @@ def _divided(facts: Facts, made: Sequence[cst.Call]) -> Iterator[Finding]:
     seen: set[object] = set()
     hidden = not made
     for optimizer in made:
-        named = named_models(facts, optimizer)
-        hidden |= not named or len(named) < len(given_models(facts, optimizer))
+        named = training_loops.named_models(facts, optimizer)
+        hidden |= not named or len(named) < len(training_loops.given_models(facts, optimizer))
         for found in named:
             code = cst_nodes.code_of(found.model)
             if (code, found.statement) not in seen:
@@ -162,17 +154,17 @@ def _beginnings(facts: Facts, made: Sequence[cst.Call]) -> list[Statement]:
     for statement in facts.top_statements:
         if facts.runs(statement, lambda call: facts.trained(call) is not None):
             first = None
-        if first is None and (trains(facts, statement) or facts.runs(statement, begins)):
+        if first is None and (training_loops.trains(facts, statement) or facts.runs(statement, begins)):
             first = statement
-        if trains(facts, statement) and first is not None and first not in found:
+        if training_loops.trains(facts, statement) and first is not None and first not in found:
             found.append(first)
     return found
 
 
 def _compared(facts: Facts, made: Sequence[cst.Call]) -> Iterator[Finding]:
     """Compare the ranks after the statements that train."""
-    places = dict.fromkeys(statement for optimizer in made for statement in trainings(facts, optimizer))
-    for statement in places or [s for s in facts.top_statements if trains(facts, s)]:
+    places = dict.fromkeys(top for optimizer in made for top in training_loops.trainings(facts, optimizer))
+    for statement in places or [s for s in facts.top_statements if training_loops.trains(facts, s)]:
         check, why = helper(facts, "check_replicas"), "compare the trained parameters of all ranks"
         last = statement.body[-1] if isinstance(statement, cst.SimpleStatementLine) else None
         if not isinstance(last, cst.Return):

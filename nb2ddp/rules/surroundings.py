@@ -107,11 +107,11 @@ def _local_files(facts: Facts) -> Iterator[Note]:
             found.setdefault(text, string)
     if found:
         named = ", ".join(f"`{path}`" for path in list(found)[:3]) + (" and others" if len(found) > 3 else "")
-        yield Note(
-            f"only this machine, or Colab's drive, has {named}: where the script runs elsewhere, name it relative to "
-            "the notebook, and bring what it reads there. To Kaggle `nb2ddp push --upload-data` brings that",
-            next(iter(found.values())),
+        why = f"only this machine, or Colab's drive, has {named}: where the script runs elsewhere, name it relative to"
+        why += (
+            " the notebook, and bring what it reads there. To Kaggle `nb2ddp push --upload-data` brings that"
         )
+        yield Note(why, next(iter(found.values())))
 
 
 def _ports(facts: Facts) -> Iterator[Note]:

@@ -150,7 +150,14 @@ def test_a_function_that_does_more_is_not_called_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "install", ["pip install -e .", "pip install .", "pip install -r requirements.txt", "pip install a/b.whl"]
+    "install",
+    [
+        "pip install -e .",
+        "pip install .",
+        "pip install -r requirements.txt",
+        "pip install a/b.whl",
+        "pip install a/part",
+    ],
 )
 def test_an_install_from_files_brings_them_along(install: str) -> None:
     found = parts(f"!git clone https://example.com/a\n%cd a\n!{install}\n!ls\n")

@@ -120,6 +120,8 @@ create_supervised_evaluator(warm_up).run(loader)
 # note, line 1: what trains here is the command `python train_other.py --epochs 3`...`torchrun --nproc_per_node 2 ...
 
 # case: commands that do not
+!python tools/convert_lora.py --out a.gguf
+!python run_eval.py
 !mkdir train
 !cat train.csv
 
