@@ -33,7 +33,8 @@ def lightning_trainer(make: Callable[..., _T]) -> Callable[..., _T]:
     takes rank 0's decisions: to stop, or to save.
 
     Raises:
-        ValueError: the Trainer is told to train in several processes by itself, or to shard its model.
+        ValueError: the Trainer is told to train in several processes by itself, or to shard its model, or is of a
+            Lightning older than 1.6.
     """
     return make if _run.world_size == 1 else functools.partial(_made, make)
 
@@ -41,6 +42,11 @@ def lightning_trainer(make: Callable[..., _T]) -> Callable[..., _T]:
 def _made(make: Callable[..., _T], *args: Any, **options: Any) -> _T:
     made = make(*args, **options | _on_one_device(options))
     trainer: Any = made
+    if not hasattr(trainer, "strategy"):
+        raise ValueError(
+            "this Lightning is older than 1.6, the first that nb2ddp can divide: install a newer one, or run the "
+            "notebook on one GPU"
+        )
     if not isinstance(trainer.strategy, _OfRank):
         name = type(trainer.strategy).__name__
         if not name.startswith("SingleDevice"):

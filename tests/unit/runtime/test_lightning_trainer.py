@@ -359,6 +359,13 @@ def test_what_starts_processes_itself_is_refused(fail: Callable[..., Ended], opt
     assert "ValueError" in fail(f"trainer({options})").text
 
 
+def test_a_trainer_of_a_lightning_without_strategies_is_refused(fail: Callable[..., Ended]) -> None:
+    assert (
+        "ValueError: this Lightning is older than 1.6"
+        in fail("ddp.lightning_trainer(type('Trainer', (), {}))()").text
+    )
+
+
 def test_what_lets_lightning_train_travels_with_its_scripts_alone() -> None:
     text = support_module(used_names("ddp.lightning_trainer(L.Trainer)(max_epochs=1)\nddp.finish()\n", "ddp"))
     assert "class _OfRank" in text
