@@ -372,9 +372,11 @@ def _kept(facts: Facts, call: cst.Call) -> tuple[str, str]:
 
 
 def kept_path(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
-    """Return the path of a database, an array in a file, or a file that is changed, which a call opens to write."""
+    """Return the path of a database, an array or a file that a call opens to change it, or where it makes its own."""
     if changes_file(facts, call):
         return cst_nodes.given(call, 0, "file")
+    if facts.qualified(call.func).startswith("tempfile."):
+        return facts.keyword(call, "dir")
     path, mode = _kept(facts, call)
     return None if mode in ("r", "c") else cst_nodes.given(call, 0, path)
 

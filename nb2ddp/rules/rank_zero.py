@@ -124,16 +124,12 @@ def _is_for_one(facts: Facts, call: cst.Call, last: Statement) -> bool:
 
 
 def _own_files(facts: Facts) -> Iterator[tuple[cst.Call, cst.BaseExpression]]:
-    """Yield what opens a file that each rank of a loop gets for itself, with the file's path.
-
-    All ranks execute the statements of a database, change the items of an array in a file, and what they have read of
-    a file: rank 0 in the file.
-    """
+    """Yield what opens a database, an array or a file that all ranks change, with its path: others get copies."""
     for call in facts.live_calls:
         path = rank_zero_work.kept_path(facts, call)
         if path is None or facts.is_after_training(call) or not called_by_all(facts, call):
             continue
-        of_all = facts.qualified(call.func).startswith(("sqlite3.", "shelve."))
+        of_all = facts.qualified(call.func).startswith(("sqlite3.", "shelve.", "tempfile."))
         if of_all or rank_zero_work.changes_file(facts, call) or _is_filled(facts, call):
             yield call, path
 

@@ -15,14 +15,17 @@ def own_file(path: Any, anew: bool = False) -> Any:
 
     Every rank executes the same statements of a SQLite file, and changes the same items of a shelf, or of an array in a
     file (NumPy's or HDF5's), so each reads what one process reads. A copy is made of what rank 0's file holds when it
-    is opened first, and kept for later openings until that file is gone. What is no file, is a rank's own or larger
-    than 256 MiB stays as it is. With ``anew``, for a file that rank 0 alone may have written meanwhile, each opening
-    makes a copy. Where all ranks come, waits for the slowest.
+    is opened first, and kept for later openings until that file is gone; with ``anew``, for a file that rank 0 alone
+    may have written meanwhile, each opening makes one. What is no file, is a rank's own or larger than 256 MiB stays as
+    it is. Where all ranks come, waits for the slowest. Of a folder for temporary files, other ranks get one of their
+    own, and wait for none.
     """
     name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
     if name in ("", ":memory:") or name.startswith("file:") or _run.world_size == 1:
         return path
     file = os.path.realpath(name)
+    if os.path.isdir(file):
+        return path if _run.writes else _folder_of_copies().name
     if _run.meets:
         of_ranks = from_all_ranks((file, file in _own_files and not anew, os.path.isfile(file)))
         if not of_ranks[0][2] or not all(known for _, known, _ in of_ranks):
@@ -40,7 +43,7 @@ def _contents_to_copy(file: str) -> dict[str, bytes] | None:
     files = {end: pathlib.Path(f"{file}{end}") for end in ends}
     found = {end: each for end, each in files.items() if each.is_file()}
     is_small = sum(each.stat().st_size for each in found.values()) < _LARGEST_COPY
-    can_be = os.access(os.path.dirname(file), os.W_OK) and not os.path.isdir(file)
+    can_be = os.access(os.path.dirname(file), os.W_OK)
     return {end: each.read_bytes() for end, each in found.items()} if is_small and can_be else None
 
 

@@ -60,7 +60,7 @@ def test_all_ranks_read_what_one_process_reads(run: Run, tmp_path: Path, ranks: 
 
 
 SHELF = """
-import dbm.dumb, os, shelve
+import dbm.dumb, os, shelve, tempfile
 ddp.init_process_group()
 seen = []
 def count(make):
@@ -79,6 +79,9 @@ for _ in range(2):
         seen.append(int(file.read()) + 1)
         file.seek(0)
         file.write(str(seen[-1]))
+made = tempfile.mkstemp(dir=ddp.own_file(os.curdir))[1]
+note(is_here=os.path.realpath(os.path.dirname(made)) == os.path.realpath("."))
+os.remove(made)
 with open("state") as file:
     note(last=file.read())
 note(seen=seen, names=sorted({name.partition(".")[0] for name in os.listdir()}))
@@ -89,7 +92,8 @@ note(seen=seen, names=sorted({name.partition(".")[0] for name in os.listdir()}))
 def test_a_shelf_holds_what_one_process_puts_there(run: Run, ranks: int) -> None:
     ended = run(SHELF, ranks)
     assert not any(ended.codes), ended.text
-    for notes in ended.notes:
+    for rank, notes in enumerate(ended.notes):
+        assert notes["is_here"] == (rank == 0)
         assert notes["seen"] == [1, 1, 2, 2, 3, 3, 31, 311]
         assert notes["last"] == "311"
         assert {"shelf", "dumb"} <= {*notes["names"]}

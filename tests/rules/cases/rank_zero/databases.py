@@ -45,6 +45,29 @@ with shelve.open(ddp.own_file("runs")) as shelf:
 for x in batches:
     net(x).mean().backward()
 
+# case: a temporary file that gets the name of another one when it is whole
+import os, tempfile
+def save(text, path):
+    with tempfile.NamedTemporaryFile("w", dir=os.path.dirname(path), delete=False) as f:
+        f.write(text)
+    os.replace(f.name, path)
+for x in batches:
+    net(x).mean().backward()
+    save("a", "runs/state")
+folder = tempfile.mkdtemp()
+# output
+import os, tempfile
+def save(text, path):
+    with tempfile.NamedTemporaryFile("w", dir=ddp.own_file(os.path.dirname(path)), delete=False) as f:
+        f.write(text)
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+        if is_main:
+            os.replace(f.name, path)
+for x in batches:
+    net(x).mean().backward()
+    save("a", "runs/state")
+folder = tempfile.mkdtemp()
+
 # case: a Trainer
 base = sqlite3.connect("log.db")
 trainer = Trainer(net, train_dataset=d)
