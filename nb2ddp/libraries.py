@@ -217,6 +217,7 @@ LOG_FILES = {
     "logging.FileHandler": "filename",
     "logging.handlers.RotatingFileHandler": "filename",
     "logging.handlers.TimedRotatingFileHandler": "filename",
+    "loguru.logger.add": "sink",
 }
 # Classes whose objects write TensorBoard's event files.
 EVENT_WRITERS = frozenset(

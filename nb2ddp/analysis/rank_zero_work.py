@@ -234,6 +234,8 @@ _OF_PATHS_ALONE = frozenset({"mkdir", "touch", "unlink", "rmdir"})
 
 _ARCHIVES = frozenset("zipfile.ZipFile tarfile.open h5py.File gzip.open bz2.open lzma.open".split())
 _OPENING = _ARCHIVES | {"open", "io.open", "codecs.open", "os.open", "os.fdopen"}
+# What can write to os.devnull in place of a file.
+_TO_NOWHERE = frozenset("open io.open codecs.open os.open gzip.open bz2.open lzma.open".split())
 # What flags of os.open() are as letters of a mode.
 _FLAGS = {"O_EXCL": "x", "O_APPEND": "a", "O_WRONLY": "w", "O_CREAT": "w", "O_RDWR": "+"}
 
@@ -273,8 +275,8 @@ def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
 def opened(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     """Return the path that ``open(path, "w")`` opens, where the file is only written to."""
     writes_only = _opens_to_write(facts, call) and "+" not in mode(facts, call)
-    is_open = facts.qualified(call.func) in ("open", "io.open", "codecs.open", "os.open")
-    return cst_nodes.given(call, 0, "file", "path") if is_open and writes_only else None
+    is_open = facts.qualified(call.func) in _TO_NOWHERE
+    return cst_nodes.given(call, 0, "file", "path", "filename") if is_open and writes_only else None
 
 
 def stays_open(facts: Facts, call: cst.Call) -> bool:

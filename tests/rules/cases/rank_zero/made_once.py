@@ -91,6 +91,21 @@ first = os.open("lock", os.O_CREAT | os.O_EXCL)
 os.close(first)
 # decline, line 1: one process alone can create a file...
 
+# case: a compressed log that stays open
+import gzip
+from loguru import logger
+logger.add("run.log", level="INFO")
+log = gzip.open("log.gz", "at")
+log.write("a")
+# output
+import gzip
+from loguru import logger
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        logger.add("run.log", level="INFO")
+log = gzip.open("log.gz" if ddp.is_main_process else os.devnull, "at")
+log.write("a")
+
 # case: lines that the system writes, and others
 log = os.open("log.txt", os.O_WRONLY | os.O_APPEND)
 os.write(log, b"a")
