@@ -16,6 +16,7 @@ from nb2ddp.analysis.calls import Label
 from nb2ddp.analysis.common_paths import called_by_all, makes_folder, parts_ranks
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
 _PATH_CLASSES = frozenset("pathlib.Path pathlib.PosixPath pathlib.WindowsPath pathlib.PurePath".split())
@@ -75,6 +76,32 @@ def _own(facts: Facts) -> Label:
         return None
 
     return label
+
+
+_ARCHIVES = frozenset("zipfile.ZipFile tarfile.open h5py.File gzip.open bz2.open lzma.open".split())
+OPENING = _ARCHIVES | {"open", "io.open", "codecs.open", "os.open", "os.fdopen"}
+# What flags of os.open() are as letters of a mode.
+_FLAGS = {"O_EXCL": "x", "O_APPEND": "a", "O_WRONLY": "w", "O_CREAT": "w", "O_RDWR": "+"}
+
+
+def mode(facts: Facts, call: cst.Call) -> str:
+    """Return the mode in which a call opens a file or an archive; "" where it opens none by its path."""
+    is_function = facts.qualified(call.func) in OPENING
+    is_buffer = facts.qualified(call.func) in _ARCHIVES and not is_given_path(facts, call)
+    if is_buffer or not (is_function or facts.method(call) == "open"):
+        return ""
+    given = cst_nodes.given(call, 1 if is_function else 0, "mode", "flags")
+    if given is not None and facts.qualified(call.func) == "os.open":
+        return "".join(letter for flag, letter in _FLAGS.items() if flag in cst_nodes.code_of(given))
+    parts = (given.body, given.orelse) if isinstance(given, cst.IfExp) else (given,)
+    texts = [(cst_nodes.string_value(part) or "").partition(":")[0] for part in parts]  # "w:gz"
+    return "".join(text for text in texts if len(text) < 4)
+
+
+def is_given_path(facts: Facts, call: cst.Call) -> bool:
+    """Return whether the file of a call is given by its path, where it may be a buffer as well."""
+    given = cst_nodes.given(call, 0, "fp", "file", "name", "filename")
+    return given is not None and names_file(facts, given)
 
 
 # ---- looks at files -----------------------------------------------------------------------------

@@ -220,49 +220,22 @@ def _saves_itself(facts: Facts, call: cst.Call, owner: cst.BaseExpression) -> bo
     if facts.called_functions(call) or facts.kind(owner) in ("trainer", "accelerator"):
         return False
     text = cst_nodes.string_value(facts.value(call.args[0].value)) if call.args else None
-    return _names_file(facts, call) and (text is None or not {".", "/"}.isdisjoint(text))
-
-
-def _names_file(facts: Facts, call: cst.Call) -> bool:
-    """Return whether the file of a call is given by its path, where it may be a buffer as well."""
-    given = cst_nodes.given(call, 0, "fp", "file", "name", "filename")
-    return given is not None and files.names_file(facts, given)
+    return files.is_given_path(facts, call) and (text is None or not {".", "/"}.isdisjoint(text))
 
 
 _OF_PATHS_ALONE = frozenset({"mkdir", "touch", "unlink", "rmdir"})
-
-
-_ARCHIVES = frozenset("zipfile.ZipFile tarfile.open h5py.File gzip.open bz2.open lzma.open".split())
-_OPENING = _ARCHIVES | {"open", "io.open", "codecs.open", "os.open", "os.fdopen"}
 # What can write to os.devnull in place of a file.
 _TO_NOWHERE = frozenset("open io.open codecs.open os.open gzip.open bz2.open lzma.open".split())
-# What flags of os.open() are as letters of a mode.
-_FLAGS = {"O_EXCL": "x", "O_APPEND": "a", "O_WRONLY": "w", "O_CREAT": "w", "O_RDWR": "+"}
-
-
-def mode(facts: Facts, call: cst.Call) -> str:
-    """Return the mode in which a call opens a file or an archive; "" where it opens none by its path."""
-    is_function = facts.qualified(call.func) in _OPENING
-    if not is_function and facts.method(call) != "open":
-        return ""
-    if facts.qualified(call.func) in _ARCHIVES and not _names_file(facts, call):
-        return ""
-    given = cst_nodes.given(call, 1 if is_function else 0, "mode", "flags")
-    if given is not None and facts.qualified(call.func) == "os.open":
-        return "".join(letter for flag, letter in _FLAGS.items() if flag in cst_nodes.code_of(given))
-    parts = (given.body, given.orelse) if isinstance(given, cst.IfExp) else (given,)
-    texts = [(cst_nodes.string_value(part) or "").partition(":")[0] for part in parts]  # "w:gz"
-    return "".join(text for text in texts if len(text) < 4)
 
 
 def _opens_to_write(facts: Facts, call: cst.Call) -> bool:
     """Match ``open(path, "w")`` and ``path.open("r+")``, and archives that are opened so."""
-    return not set("wax+").isdisjoint(mode(facts, call))
+    return not set("wax+").isdisjoint(files.mode(facts, call))
 
 
 def appends(facts: Facts, call: cst.Call) -> bool:
     """Match ``open(path, "a")`` and ``path.open("a")``: each process that runs it adds its lines."""
-    return "a" in mode(facts, call)
+    return "a" in files.mode(facts, call)
 
 
 def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
@@ -274,7 +247,7 @@ def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
 
 def opened(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     """Return the path that ``open(path, "w")`` opens, where the file is only written to."""
-    writes_only = _opens_to_write(facts, call) and "+" not in mode(facts, call)
+    writes_only = _opens_to_write(facts, call) and "+" not in files.mode(facts, call)
     is_open = facts.qualified(call.func) in _TO_NOWHERE
     return cst_nodes.given(call, 0, "file", "path", "filename") if is_open and writes_only else None
 
@@ -385,7 +358,7 @@ def kept_path(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
 
 def changes_file(facts: Facts, call: cst.Call) -> bool:
     """Match ``open(path, "r+")`` and ``open(path, "a+")``: what is read there has been written before."""
-    letters = {*mode(facts, call)}
+    letters = {*files.mode(facts, call)}
     is_open = facts.qualified(call.func) in ("open", "io.open", "codecs.open")
     return is_open and "+" in letters and letters.isdisjoint("wx")
 
@@ -398,7 +371,7 @@ def maps_file(facts: Facts, call: cst.Call) -> bool:
 def _is_in_own_folder(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call writes to a buffer, or below a temporary directory, that no other rank knows."""
     name, function = facts.qualified(call.func), call.func
-    of_path = name not in libraries.WRITING_FUNCTIONS | _OPENING
+    of_path = name not in libraries.WRITING_FUNCTIONS | files.OPENING
     if of_path and isinstance(function, cst.Attribute) and function.attr.value in _TO_OWNER:
         return files.is_in_own_folder(facts, function.value)
     given = call.args[1:] if name in libraries.SOURCE_FIRST | libraries.VALUE_FIRST else call.args

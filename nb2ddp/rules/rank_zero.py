@@ -74,7 +74,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if rank_zero_work.writes(facts, call):
                 yield _elsewhere(facts, call, _BY_LAMBDA)
             continue
-        if "x" in rank_zero_work.mode(facts, call) and not _is_for_one(facts, call, last):
+        if "x" in files.mode(facts, call) and not _is_for_one(facts, call, last):
             yield Decline(_OF_ONE_PROCESS, call)
             continue
         if facts.scope(call) is not None:
