@@ -32,6 +32,7 @@ _TAIL_BYTES = 65536
 
 _SIGNAL_HINTS = {
     "SIGKILL": "often because the machine ran out of memory",
+    "SIGTERM": "by another program, or by who owns the machine",
     "SIGBUS": "often because /dev/shm is too small for the data loader workers",
     "SIGABRT": "native code gave up; with NCCL often because a collective timed out",
     "SIGSEGV": "a crash in native code",
@@ -78,7 +79,7 @@ _ADVICE = (
 
 
 class Role(enum.IntEnum):
-    """What an ending is in its run; the lower one outranks the higher."""
+    """What an ending is in its run; a cause outranks the others."""
 
     CAUSE = 0
     CONSEQUENCE = 1
@@ -108,14 +109,18 @@ def role(rank: Rank, killed: float = math.inf) -> Role:
 def first_failure(ranks: Iterable[Rank], killed: float = math.inf) -> Rank | None:
     """Return the rank whose failure made the others fail, or None when none failed.
 
-    Causes come before consequences, and those before ranks that were ended from outside; among equals the
-    earliest counts. A rank fails when it records its exception or when its process ends. Of a run that was
-    restarted only the last attempt counts.
+    Causes come before all others; among equals the earliest counts, for torchrun and the launcher end ranks once one
+    has failed: who was ended before was ended by somebody else. A rank fails when it records its exception or when its
+    process ends. Of a run that was restarted only the last attempt counts.
     """
     ranks = list(ranks)
     last = max((rank.attempt for rank in ranks), default=0)
     failed = [rank for rank in ranks if rank.attempt == last and rank.code != 0 and rank.ended < math.inf]
-    return min(failed, key=lambda rank: (role(rank, killed), _failed_at(rank)), default=None)
+
+    def order(rank: Rank) -> tuple[bool, float]:
+        return role(rank, killed) is not Role.CAUSE, _failed_at(rank)
+
+    return min(failed, key=order, default=None)
 
 
 def _failed_at(rank: Rank) -> float:
@@ -179,7 +184,7 @@ class Failure:
         for pattern, sentence in _ADVICE:
             if re.search(pattern, said, re.IGNORECASE):
                 return sentence
-        if self.rank.code is not None and self.rank.code < 0 and self.message is None:
+        if (self.rank.code is None or self.rank.code < 0) and self.message is None:
             return "`nb2ddp doctor` looks at memory, /dev/shm and the GPUs of this machine"
         if self.after:
             return "look at the log of the rank that had ended: the others still needed it"

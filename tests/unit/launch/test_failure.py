@@ -144,7 +144,8 @@ def test_a_consequence_never_outranks_the_cause(tmp_path: Path, words: str, caus
     ended = rank(2, -signal.SIGTERM, 98.0)
     first = rank(1, cause, 105.0)
     assert first_failure([lost, first, ended]) is first
-    assert first_failure([lost, ended]) is lost, "SIGTERM is torchrun's"
+    assert first_failure([lost, ended]) is ended, "torchrun ends nobody before the first failure"
+    assert first_failure([lost, rank(2, -signal.SIGTERM, 100.5)]) is lost, "SIGTERM is torchrun's"
 
 
 @pytest.mark.parametrize(
