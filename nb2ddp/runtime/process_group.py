@@ -56,6 +56,7 @@ def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, 
     os.environ.setdefault("UNSLOTH_DDP_TIMEOUT", "3600")  # seconds: Unsloth joins the process group for vLLM
     if _run.rank > 0:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 -- errors still reach stderr
+        os.dup2(sys.stdout.fileno(), 1)  # what writes past it, too
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # rank 0 alone is asked
         os.environ["WANDB_MODE"] = "disabled"  # one run, rank 0's
         # Unsloth writes the modules that it compiles; two ranks in one folder would read half-written ones.
@@ -118,6 +119,4 @@ def init_process_group() -> None:
 
 def _count_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     _run.steps += 1
-    _run.numbers.setdefault(optimizer, f"optimizer {_run.steps}")
-    _run.steps_of[optimizer] = _run.steps_of.get(optimizer, 0) + 1
-    _run.most_steps = max(_run.most_steps, _run.steps_of[optimizer])
+    _run.steps_of[_run.numbers.setdefault(optimizer, f"optimizer {_run.steps}")] += 1

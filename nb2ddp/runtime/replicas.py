@@ -62,7 +62,8 @@ def check_replicas(model: Any = None, result: _T | None = None) -> _T | None:
         # another model than the given one may be gone on a rank already
         if any(other.get((number, name), own if number else None) != own for other in of_ranks)
     ]
-    steps = f", after {_run.most_steps} steps" if _run.most_steps else ""
+    most = max(_run.steps_of.values(), default=0)  # of one optimizer
+    steps = f", after {most} steps" if most else ""
     if apart:
         _run.failures.append(
             f"the ranks have trained different models: {apart[0]} is not the same on all of them"
@@ -73,6 +74,7 @@ def check_replicas(model: Any = None, result: _T | None = None) -> _T | None:
     elif digests:
         _say(f"{_run.world_size} replicas equal, bit for bit{steps}")
     _run.compared_steps = _run.steps
+    _run.steps_of.clear()
     _checks.say()
     return result
 

@@ -1,5 +1,6 @@
 """Hold what this process knows of the run: its rank, the time limits, and what the parts below share."""
 
+import collections
 import os
 import sys
 import weakref
@@ -39,10 +40,9 @@ class _Run:
         self.meetings = 0  # how many this rank has come to
         self.alone = 0  # depth of blocks that this rank runs without the others
         self.steps = 0  # of all optimizers
-        self.steps_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # of each optimizer
+        self.steps_of = collections.Counter[str]()  # of each optimizer, since the replicas were compared
         # by optimizer: in which order they took their first steps
         self.numbers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        self.most_steps = 0  # of any one optimizer
         self.compared_steps = 0  # after how many steps the replicas were compared last
         self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters that divided models average
         self.uncompared: list[weakref.ref[Any]] = []  # models that check_replicas() has not seen

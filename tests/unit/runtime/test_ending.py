@@ -32,6 +32,21 @@ def test_after_the_end_rank_0_is_alone(run: Run, ranks: int) -> None:
     assert ended.ranks[0].out == "end\n"
 
 
+def test_rank_0_alone_prints_whatever_it_prints_to(run: Run) -> None:
+    ended = run(
+        """
+        import os, subprocess, sys
+        print("a", flush=True)
+        sys.__stdout__.write("b\\n")
+        sys.__stdout__.flush()
+        os.write(1, b"c\\n")
+        subprocess.run(["echo", "d"], check=True)
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert [rank.out.split() for rank in ended.ranks] == [["a", "b", "c", "d"], []]
+
+
 def test_what_was_printed_is_kept_when_a_rank_fails(run: Run) -> None:
     ended = run(
         "print('epoch 1, loss 0.5')\nimport sys\nsys.stdout.write('no newline')\n"

@@ -382,6 +382,26 @@ def test_the_steps_of_a_loop_are_told(run: Run) -> None:
     assert "nb2ddp: 2 replicas equal, bit for bit, after 3 steps\n" in ended.ranks[0].out
 
 
+def test_the_steps_are_those_of_the_training_that_was_compared(run: Run) -> None:
+    ended = run(
+        """
+        import torch
+        model = ddp.parallelize(torch.nn.Linear(2, 2))
+        for steps in (3, 2):
+            optimizer = torch.optim.SGD(model.parameters())
+            for _ in range(steps):
+                model(torch.ones(4, 2)).sum().backward()
+                optimizer.step()
+            ddp.check_replicas(model)
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert [line[-14:] for line in ended.ranks[0].out.splitlines() if "equal" in line] == [
+        " after 3 steps",
+        " after 2 steps",
+    ]
+
+
 def test_the_steps_of_two_optimizers_are_not_added(run: Run) -> None:
     ended = run(
         """
