@@ -1,16 +1,27 @@
-"""Let the ranks run a block one after another."""
+"""Let the ranks run a block one after another, each from the files as the first one found them."""
 
+import contextlib
+import functools
+import os
+import shutil
+import sys
+import tempfile
+import threading
 from typing import Any
 
 from nb2ddp.runtime.object_collectives import _Meeting, from_all_ranks
 from nb2ddp.runtime.run_state import _run
 
+_MOST_COPIED = 1 << 28  # bytes of a file
+
 
 class in_turn:
     """Let the ranks run a block one after another; each waits for its turn, and then for the last rank.
 
-    Rank 0 begins when all ranks have come. What a rank raises in its turn, every rank raises; those after it do not
-    run the block.
+    Rank 0 begins when all ranks have come. What the block does with files is undone for the next rank, which does it
+    again, and in the end they are as rank 0 has left them: a line is added once. Files above 256 MiB, on another disk
+    than the script, or outside of its folder and the working folder, stay as each rank leaves them. What a rank raises
+    in its turn, every rank raises; those after it do not run the block.
     """
 
     def __enter__(self) -> None:
@@ -25,11 +36,99 @@ class in_turn:
                 self.meeting.tell(None, error)  # the next rank waits for this one
                 raise
         _run.alone += 1
+        self.files = _Files()
+        _see_files().append(self.files)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if self.meeting is None:
             return
-        _run.alone -= 1
-        self.meeting.tell(None, error)
+        _see_files().remove(self.files)
         if error is None:
-            self.meeting.hear(_run.world_size - 1)
+            self.files.undo()
+        self.meeting.tell(None, error)
+        try:
+            if error is None:
+                self.meeting.hear(_run.world_size - 1)
+        finally:
+            self.files.end(redo=_run.writes and error is None)
+            _run.alone -= 1
+        if error is None:
+            from_all_ranks(None)
+
+
+class _Files:
+    """The files that a block writes, renames or removes."""
+
+    def __init__(self) -> None:
+        script = getattr(sys.modules["__main__"], "__file__", None) or sys.argv[0]
+        beside = os.path.dirname(os.path.realpath(script))  # where the notebook does not look
+        self.folder = tempfile.mkdtemp(prefix=".nb2ddp-", dir=beside if os.access(beside, os.W_OK) else None)
+        self.near = f"{os.getcwd()}{os.sep}", f"{beside}{os.sep}"
+        self.before: dict[str, str] = {}  # by path, where a copy of what was there is; "" where nothing was
+        self.after: dict[str, str] = {}  # what the block has left there
+        self.thread = threading.get_ident()
+
+    def see(self, event: str, args: tuple[Any, ...]) -> None:
+        """Keep what a call is about to change."""
+        if self.thread != threading.get_ident() or (
+            event == "open" and not args[2] & (os.O_WRONLY | os.O_RDWR)
+        ):
+            return
+        self.thread = 0  # what is done here is not looked at
+        with contextlib.suppress(Exception):
+            for path in args[: 2 if event == "os.rename" else 1]:
+                self._keep(os.path.abspath(os.fsdecode(path)), copies=event == "open")
+        self.thread = threading.get_ident()
+
+    def _keep(self, path: str, *, copies: bool) -> None:
+        kept, is_there = os.path.join(self.folder, f"before {len(self.before)}"), os.path.lexists(path)
+        disks = {os.stat(folder).st_dev for folder in (os.path.dirname(path), self.folder)}
+        if path in self.before or not path.startswith(self.near) or len(disks) > 1:
+            return
+        if is_there and not os.path.isfile(path):  # a folder, a device
+            return
+        if is_there and (copies or not _linked(path, kept)):
+            if os.path.getsize(path) > _MOST_COPIED:
+                return
+            shutil.copy2(path, kept)
+        self.before[path] = kept * is_there
+
+    def undo(self) -> None:
+        """Make files what they were."""
+        for number, (path, kept) in enumerate(self.before.items()):
+            if kept or not os.path.isfile(path) or os.path.getsize(path) <= _MOST_COPIED:
+                self.after[path] = _move_file(path, os.path.join(self.folder, f"after {number}"))
+                _move_file(kept, path)
+
+    def end(self, *, redo: bool) -> None:
+        """Make files what the block has left, where ``redo``, and remove all copies."""
+        for path, left in self.after.items() if redo else ():
+            _move_file(path, os.path.join(self.folder, "gone"))
+            _move_file(left, path)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _linked(path: str, to: str) -> bool:
+    with contextlib.suppress(OSError):  # another disk, or one without links
+        os.link(path, to, follow_symlinks=False)
+    return os.path.lexists(to)
+
+
+def _move_file(path: str, to: str) -> str:
+    """Move a file, if there is one; return where it is now, or ""."""
+    return shutil.move(path, to) if os.path.lexists(path) else ""
+
+
+@functools.cache
+def _see_files() -> list[_Files]:
+    """Return the list of those that are to see what is done with files; it is empty at first."""
+    seeing: list[_Files] = []
+
+    def hook(
+        event: str, args: tuple[Any, ...], events: tuple[str, ...] = ("open", "os.rename", "os.remove")
+    ) -> None:
+        if seeing and event in events:
+            seeing[-1].see(event, args)
+
+    sys.addaudithook(hook)  # it cannot be removed
+    return seeing

@@ -276,7 +276,7 @@ HANDLED = {
         read = open("data").read()
         with ddp.in_turn():
             open("data", "a").write(".")
-        note(read=read, length=len(open("data").read()) - world_size)
+        note(read=read, now=open("data").read())
     """,
     "generators": """
         import random, torch
@@ -441,13 +441,63 @@ def test_a_rank_that_vanished_is_named(run: Run) -> None:
 
 def test_ranks_take_turns(run: Run) -> None:
     ended = run(
-        "import time\nfor turn in range(2):\n    with ddp.in_turn():\n"
-        "        text = open('log').read() if rank or turn else ''\n        time.sleep(0.05 * (3 - rank))\n"
-        "        open('log', 'w').write(text + str(rank))\nnote(log=open('log').read())\n",
+        "import time\nfor turn in range(2):\n    with ddp.in_turn():\n        begun = time.time()\n"
+        "        time.sleep(0.05 * (3 - rank))\n        ended = time.time()\n    note(begun=begun, ended=ended)\n",
         3,
     )
     assert ended.codes == [0, 0, 0], ended.text
-    assert [notes["log"] for notes in ended.notes] == ["012012"] * 3
+    for zero, one, two in zip(*(rank.history for rank in ended.ranks), strict=True):
+        assert zero["ended"] <= one["begun"] <= one["ended"] <= two["begun"]
+
+
+IN_TURN = """
+import json, os, shutil, zipfile
+from pathlib import Path
+files = Path("files")
+if rank == 0:
+    (files / "old").mkdir(parents=True)
+    for name in ("log", "a", "b", "old/c"):
+        (files / name).write_text(name)
+ddp.from_all_ranks(None)
+kept = open("/dev/null", "a")
+for turn in range(2):
+    with ddp.in_turn():
+        with (files / "log").open("a") as file:
+            size = file.write(f" {turn} of rank {rank}"[:2]) + file.tell()
+        read = json.loads((files / "list").read_text()) if (files / "list").exists() else []
+        (files / "list").write_text(json.dumps([*read, turn]))
+        with zipfile.ZipFile(files / "zip", "a") as archive:
+            archive.writestr(f"{len(archive.namelist())}", "x")
+            names = archive.namelist()
+        moved = (files / "ab"[turn]).rename(files / f"moved{turn}")
+        for path in (files / "old").iterdir():
+            path.unlink()
+        open(os.devnull, "a").close()
+        if turn == 0:
+            kept = open(files / "kept", "a")
+    kept.write("line\\n")
+    kept.flush()
+    note(turn=turn, size=size, read=read, names=names, moved=moved.name)
+left = sorted(str(path) for path in files.rglob("*"))
+texts = [(files / name).read_text() for name in ("log", "list", "moved0", "moved1", "kept")]
+note(left=left, texts=texts, beside=sorted(name for name in os.listdir() if name.startswith(".")))
+"""
+
+
+@pytest.mark.parametrize("ranks", [0, 2, 3])
+def test_each_rank_does_with_files_what_one_process_does(run: Run, ranks: int) -> None:
+    """Values of a block that writes are read on every rank."""
+    ended = run(IN_TURN, ranks)
+    assert not any(ended.codes), ended.text
+    assert all(rank.history == ended.ranks[0].history for rank in ended.ranks), ended.text
+    first, second, last = ended.ranks[0].history
+    assert (first["size"], second["size"], second["names"]) == (7, 9, ["0", "1"])
+    assert (first["read"], second["read"], second["moved"]) == ([], [0], "moved1")
+    assert last["texts"] == ["log 0 1", "[0, 1]", "a", "b", "line\nline\n"]
+    assert last["left"] == [
+        f"files/{name}" for name in ("kept", "list", "log", "moved0", "moved1", "old", "zip")
+    ]
+    assert last["beside"] == []
 
 
 def test_an_exception_in_turn_ends_the_run(run: Run) -> None:
