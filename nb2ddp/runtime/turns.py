@@ -5,9 +5,9 @@ callbacks and checkpoints are the notebook's because they are the same code with
 micro-batch of a step is asked for, each rank computes those that are its own; then losses, figures and gradients are
 exchanged. Gradients are summed, not averaged: each micro-batch has the weight that one process gives it.
 
-The first step and some later ones are checked: rank 0 computes all micro-batches as the notebook does, the others too,
-but each from where it would begin without those of other ranks. Where these differ, or change what cannot be put
-together, every rank computes all of them from then on.
+The first step and some later ones are checked: rank 0 computes all micro-batches as the notebook does, and the others
+do too, but each from where it would begin without those of other ranks. Where these differ, or change what cannot be
+put together, every rank computes all of them from then on.
 """
 
 import contextlib
