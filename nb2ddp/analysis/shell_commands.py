@@ -197,28 +197,18 @@ def _is_known(expression: str, known: Collection[str]) -> bool:
 def literal(texts: Sequence[str], expressions: Sequence[str] = ()) -> str:
     """Return texts, with expressions between them, as a readable literal, triple-quoted if it has several lines."""
     quote = _quote("".join(texts), "".join(expressions))
+    bare = [re.sub("![rsa]$", "", code) for code in expressions]
+    doubled = [text.replace("{", "{{").replace("}", "}}") for text in texts] if expressions else texts
     if quote is None or any("\\" in code or "lambda" in code or ":=" in code for code in expressions):
-        return _joined(texts, expressions)
-    escaped = [_escaped(text, quote) for text in texts]
+        fields = (code.removeprefix(part) for code, part in zip(expressions, bare, strict=True))
+        body = "".join(f"{{{field}}}{text}" for field, text in zip(fields, doubled[1:], strict=True))
+        return f"{literal([doubled[0] + body])}.format({', '.join(bare)})"  # Python 3.11 allows no f-string
+    escaped = [_escaped(text, quote) for text in doubled]
     if texts[-1].endswith(quote[0]) and quote not in texts[-1]:
         escaped[-1] = f"{escaped[-1][:-1]}\\{quote[0]}"
-    if not expressions:
-        return quote + escaped[0] + quote
-    first, *rest = (text.replace("{", "{{").replace("}", "}}") for text in escaped)
     filled = (f" {code}" if code.startswith("{") else code for code in expressions)
-    body = first + "".join(f"{{{code}}}{text}" for code, text in zip(filled, rest, strict=True))
-    return f"f{quote}{body}{quote}"
-
-
-def _joined(texts: Sequence[str], expressions: Sequence[str]) -> str:
-    """Return texts and expressions as a sum of strings, where Python 3.11 does not allow an f-string."""
-    functions = {"!r": "repr", "!s": "str", "!a": "ascii"}
-    parts = [literal([texts[0]])] if texts[0] else []
-    for code, text in zip(expressions, texts[1:], strict=True):
-        function = functions.get(code[-2:])
-        parts.append(f"{function}({code[:-2]})" if function else f"str({code})")
-        parts += [literal([text])] if text else []
-    return " + ".join(parts)
+    body = escaped[0] + "".join(f"{{{code}}}{text}" for code, text in zip(filled, escaped[1:], strict=True))
+    return f"{'f' if expressions else ''}{quote}{body}{quote}"
 
 
 def _quote(text: str, expressions: str) -> str | None:
