@@ -22,9 +22,7 @@ from nb2ddp.runtime.split_classes import _splits
 from nb2ddp.runtime.unseen_gradients import _mean_of_rows
 
 # what joins the ranks' parts of a model's outputs, or of a gradient, as PyTorch names the nodes of the graph
-_OF_PARTS = tuple(
-    f"{function.__name__}Backward" for function in (_GatherRows, _SumOverRanks, _GatherGradient)
-)
+_OF_PARTS = tuple(f"{of.__name__}Backward" for of in (_GatherRows, _SumOverRanks, _GatherGradient))
 
 
 class _MeanOverRanks(torch.autograd.Function):

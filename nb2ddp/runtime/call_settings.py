@@ -1,6 +1,5 @@
 """Notice that a model is called with other values or settings than before: its calls are compared again then."""
 
-import dis
 import sys
 import types
 from collections.abc import Iterator
@@ -18,6 +17,8 @@ from nb2ddp.runtime.kept_values import (
     _Place,
     _walk,
 )
+from nb2ddp.runtime.object_collectives import _largest_of_ranks, from_main_process
+from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.script_location import _is_own
 
 _NONE_YET = object()
@@ -74,11 +75,25 @@ class _Settings:
         if self.calls > _MOST_NOTED and self.calls & (self.calls - 1):
             return
         now = dict(self._settings(model))
-        self.moved |= {
-            name for name in now if name in self.seen and not _is_same_setting(self.seen[name], now[name])
-        }
+        known = now.keys() & self.seen.keys()
+        self.moved |= {name for name in known if not _is_same_setting(self.seen[name], now[name])}
         self.seen.update(now)
         self.vary |= bool(self.moved)
+
+    def of_ranks(self, found: int) -> list[Any]:
+        """Return whether a rank has found a change, and whether some change all the time. A collective.
+
+        Ranks whose optimizers compute with other numbers take rank 0's: a learning rate may follow the clock.
+        """
+        groups = {
+            (n, at): group for of, n in _run.numbers.items() for at, group in enumerate(of.param_groups)
+        }
+        own = {(at, name): x for at, of in groups.items() for name, x in of.items() if isinstance(x, float)}
+        digest = hash(tuple(own.values())) >> 2
+        changed, vary, most, least = _largest_of_ranks([found, self.vary, digest, -digest])
+        for (at, name), value in from_main_process(lambda: own).items() if most != -least else ():
+            groups.get(at, {})[name] = value
+        return [changed, vary]
 
     def _settings(self, model: torch.nn.Module) -> Iterator[tuple[Any, Any]]:
         yield ("modules",), [(type(p), getattr(type(p), "forward", None), p.training) for p in self.parts]
@@ -108,7 +123,7 @@ def _read_names(model: torch.nn.Module) -> set[str]:
     waiting = [value for kind in kinds for value in vars(kind).values()]
     for function in waiting:
         if isinstance(function, types.FunctionType):
-            names = {of.argval for of in dis.get_instructions(function) if of.opname == "LOAD_GLOBAL"} - found
+            names = {*function.__code__.co_names} - found
             found |= names
             waiting += [main[name] for name in names & main.keys()]
     return found

@@ -8,14 +8,14 @@ import torch.distributed as dist
 
 from nb2ddp.runtime.run_state import _run
 
-_DECIDING = "on_train_begin on_epoch_begin on_step_end on_epoch_end on_log on_evaluate on_save".split()
+_DECIDING = "on_train_begin on_epoch_begin on_step_begin on_step_end on_epoch_end on_log on_evaluate on_save"
 
 
 def _decide_on_rank_0(handler: Any) -> None:
     """Give every rank rank 0's decisions after each event.
 
     A callback may look at the clock, the disk or a file, and the ranks do not look at the same moment: one would stop
-    and the others wait for it. A broadcast of some bytes per event.
+    and the others wait for it, or take another learning rate. A broadcast of some bytes per event.
     """
     call = handler.call_event
 
@@ -23,11 +23,12 @@ def _decide_on_rank_0(handler: Any) -> None:
     def call_event(event: str, args: Any, state: Any, control: Any, **options: Any) -> Any:
         control = call(event, args, state, control, **options)
         if event in _DECIDING and _run.meets:
-            names = sorted(name for name, value in vars(control).items() if isinstance(value, bool))
-            decided = torch.tensor([vars(control)[n] for n in names], dtype=torch.uint8, device="cpu")
+            held = [vars(control), *(handler.optimizer.param_groups if handler.optimizer else ())]
+            places = [(of, name) for of in held for name in of if isinstance(of[name], bool | float)]
+            decided = torch.tensor([of[name] for of, name in places], dtype=torch.float64, device="cpu")
             dist.broadcast(decided, 0, group=_run.cpu_group)
-            for name, value in zip(names, decided.tolist(), strict=True):
-                setattr(control, name, bool(value))
+            for (of, name), value in zip(places, decided.tolist(), strict=True):
+                of[name] = type(of[name])(value)
         return control
 
     handler.call_event = call_event

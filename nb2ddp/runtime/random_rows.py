@@ -10,10 +10,8 @@ from nb2ddp.runtime.dropout_rows import _DropoutRows, _ones
 _LIKE = {torch.rand_like, torch.randn_like, torch.randint_like}
 _LIKE |= {torch.bernoulli, torch.normal, torch.multinomial}
 _SIZED = {torch.rand, torch.randn, torch.randint}
-_IN_PLACE = {
-    getattr(torch.Tensor, f"{name}_")
-    for name in "normal uniform bernoulli exponential random log_normal cauchy geometric".split()
-}
+_OF_TENSORS = "normal uniform bernoulli exponential random log_normal cauchy geometric".split()
+_IN_PLACE = {getattr(torch.Tensor, f"{name}_") for name in _OF_TENSORS}
 _ROW_BY_ROW = {torch.nn.functional.gumbel_softmax}
 _OTHER = {torch.randperm}
 _DRAWING = {*_LIKE, *_SIZED, *_IN_PLACE, *_ROW_BY_ROW, *_OTHER}

@@ -156,10 +156,8 @@ def _gradients(output: Any, parameters: list[Any]) -> list[Any] | None:
     if not of or not parameters:
         return None
     found = grad(of, parameters, weights, allow_unused=True)
-    return [
-        torch.zeros_like(p) if g is None else g.detach().to_dense()
-        for p, g in zip(parameters, found, strict=True)
-    ]
+    pairs = zip(parameters, found, strict=True)
+    return [torch.zeros_like(p) if g is None else g.detach().to_dense() for p, g in pairs]
 
 
 def _gradients_apart(
@@ -197,10 +195,8 @@ def _gradients_apart(
     assert expected is not None
     _sum_in_buckets(found_of_rank, mean=True)
     most = max(float(x.abs().max()) if x.numel() else 0.0 for x in expected)
-    apart = [
-        float((x - y).abs().max().nan_to_num(nan=0.0)) if x.numel() else 0.0
-        for x, y in zip(expected, found_of_rank, strict=True)
-    ]
+    pairs = zip(expected, found_of_rank, strict=True)
+    apart = [float((x - y).abs().max().nan_to_num(nan=0.0)) if x.numel() else 0.0 for x, y in pairs]
     if not (most < math.inf and most > 0):  # overflowed, or there is no gradient
         return 0.0, ""
     return max(apart) / most, list(parameters)[apart.index(max(apart))]
@@ -305,9 +301,8 @@ class _Comparison:
             inside = "".join(traceback.format_tb(part.error.__traceback__))
             self.compiled = None if "torch/_dynamo" in inside else False
         raised = "" if part.error is None else f"{type(part.error).__name__}: {part.error}"
-        lists = [
-            leaf for leaf, own in zip(parts.leaves, parts.divided, strict=True) if own and type(leaf) is list
-        ]
+        pairs = zip(parts.leaves, parts.divided, strict=True)
+        lists = [leaf for leaf, own in pairs if own and type(leaf) is list]
         reads = part.reads.found or bool(lists)  # whose values Python sees
         same = part.reads.chosen == whole.reads.chosen
         of_ranks = from_all_ranks((raised, kept, trials.printed, reads, form, part.reads.decisive, same))

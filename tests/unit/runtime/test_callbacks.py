@@ -44,3 +44,45 @@ def test_all_ranks_do_what_rank_0_decides(run: Run, event: str, decision: str, s
     assert one["logged"] == other["logged"]
     if decision == "should_save":
         assert one["files"] == ["checkpoint-3", "checkpoint-4", "checkpoint-5", "checkpoint-6"]
+
+
+FOLLOWS_THE_CLOCK = """
+class Outside(TrainerCallback):
+    def {event}(self, args, state, control, optimizer=None, **more):
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-2 * (1 + rank)
+t = Trainer(bert(), args(lr_scheduler_type="constant"), train_dataset=cls_rows(48), callbacks=[Outside()])
+go(t)
+note(lr=[group["lr"] for group in t.optimizer.param_groups])
+"""
+
+
+@pytest.mark.parametrize("event", ["on_step_begin", "on_step_end"])
+def test_a_learning_rate_that_a_callback_sets_is_rank_0s(run: Run, event: str) -> None:
+    pytest.importorskip("transformers")
+    ended = run(TOOLS + FOLLOWS_THE_CLOCK.format(event=event))
+    assert ended.codes == [0, 0], ended.text
+    assert ended.notes[0]["lr"] == ended.notes[1]["lr"] == [1e-2] * len(ended.notes[0]["lr"])
+    assert "2 replicas equal" in ended.ranks[0].out
+
+
+LOOP = """
+import torch
+model = ddp.parallelize(torch.nn.Linear(4, 1))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+for step in range(12):
+    optimizer.param_groups[0]["lr"] = 0.1 + 0.01 * step * rank  # by a clock of its own
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+ddp.check_replicas(model)
+note(lr=optimizer.param_groups[0]["lr"])
+"""
+
+
+def test_a_learning_rate_that_a_loop_sets_is_rank_0s(run: Run) -> None:
+    ended = run(LOOP)
+    assert ended.codes == [0, 0], ended.text
+    assert [notes["lr"] for notes in ended.notes] == [0.1, 0.1]
+    assert "2 replicas equal" in ended.ranks[0].out
+    assert "a check failed" not in ended.text
