@@ -94,9 +94,9 @@ class _Averaging:
         """See which parameters are trained now. Those that are new are made equal on all ranks, in a collective."""
         parameters = dict(self.model.named_parameters())
         ids = [id(p) for p in parameters.values() if p.requires_grad]
-        # by functional_call()
-        put_in = not all(isinstance(p, torch.nn.Parameter) for p in parameters.values())
-        if ids == self.trained or put_in:
+        # by functional_call(), perhaps, which what is trained may be put in by, too
+        others = [p for p in parameters.values() if not (p.is_leaf and p.requires_grad)]
+        if ids == self.trained or not all(isinstance(p, torch.nn.Parameter) for p in others):
             return
         _backward.flush()
         if self.trained is None:
