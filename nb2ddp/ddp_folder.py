@@ -110,14 +110,15 @@ def read(folder: Path) -> ConvertedFolder:
         raise FolderError(f"{folder} holds no {SCRIPT}; `nb2ddp convert` makes one.")
     return ConvertedFolder(
         folder,
-        _text(folder / SCRIPT),
-        _text(folder / SUPPORT) if (folder / SUPPORT).is_file() else None,
-        _text(folder / SETUP) if (folder / SETUP).is_file() else None,
+        text_in(folder / SCRIPT),
+        text_in(folder / SUPPORT) if (folder / SUPPORT).is_file() else None,
+        text_in(folder / SETUP) if (folder / SETUP).is_file() else None,
         _object(folder / REPORT),
     )
 
 
-def _text(path: Path) -> str:
+def text_in(path: Path) -> str:
+    """Return the text of a file of the folder. Raises FolderError."""
     try:
         return bytes_of(path).decode()
     except (OSError, UnicodeDecodeError) as error:

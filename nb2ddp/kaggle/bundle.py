@@ -18,6 +18,7 @@ from nb2ddp.ddp_folder import (
     edited_since,
     read,
     refuse_edits,
+    text_in,
     write,
 )
 from nb2ddp.errors import BundleError
@@ -197,7 +198,7 @@ def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:
     code_file = place / Path(str(metadata.get("code_file"))).name  # nothing beyond the folder is sent
     if code_file.suffix != ".py" or not code_file.is_file():
         raise BundleError(f"{place / METADATA_FILE} names no Python file beside it as code_file.")
-    code, by_hand = _text(code_file), _is_edited(folder, code_file, wishes)
+    code, by_hand = text_in(code_file), _is_edited(folder, code_file, wishes)
     script, setup, support = "", None, None
     if not by_hand:
         converted = read(folder)
@@ -346,10 +347,3 @@ def _notebook(folder: Path) -> Path | None:
         return None
     path = Path(str(_read_json(folder / REPORT).get("notebook")))
     return next((p for p in (path, folder.parent / path.name) if p.is_file()), None)
-
-
-def _text(path: Path) -> str:
-    try:
-        return bytes_of(path).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BundleError(f"{path} cannot be read: {error}.") from None

@@ -6,7 +6,6 @@ Nothing is decided here: `nb2ddp.analysis.facts` answers questions from what was
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import libcst as cst
@@ -232,8 +231,7 @@ class Walker(cst.CSTVisitor):
             self._globals[-1].update(item.name.value for item in node.names)
 
     def _on_CompFor(self, node: cst.CompFor) -> None:
-        for name in _target_names(node.target):
-            self._stores.add(name)
+        self._stores.update(matchers.findall(node.target, matchers.Name()))
 
     def _on_Import(self, node: cst.Import) -> None:
         self._seen.import_nodes.append(node)
@@ -289,15 +287,6 @@ def imported_modules(node: cst.Import | cst.ImportFrom) -> list[str]:
     if isinstance(node, cst.Import):
         return [_dotted(alias.name) for alias in node.names]
     return [_dotted(node.module)] if node.module is not None else []
-
-
-def _target_names(target: cst.CSTNode) -> Iterator[cst.Name]:
-    match target:
-        case cst.Name():
-            yield target
-        case cst.Tuple(elements=elements) | cst.List(elements=elements):
-            for element in elements:
-                yield from _target_names(element.value)
 
 
 def root_of(node: cst.BaseExpression) -> cst.BaseExpression:
