@@ -7,8 +7,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from packaging.specifiers import SpecifierSet
-
 from nb2ddp import libraries
 from nb2ddp.ddp_folder import SCRIPT, SETUP, shards
 from nb2ddp.doctor.machine import Machine
@@ -75,6 +73,6 @@ def _cannot_shard(script: Path, machine: Machine) -> str:
         asked = shards(script.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ""
-    if not asked or allows(SpecifierSet(f">={libraries.UNSLOTH_SHARDS}"), version):
+    if not asked or allows(f">={libraries.UNSLOTH_SHARDS}", version):
         return ""
     return f"{script} lets Unsloth shard the model, which unsloth {version} cannot"

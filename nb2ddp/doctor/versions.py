@@ -41,10 +41,10 @@ def _requirements(machine: Machine) -> Iterator[tuple[str, Requirement]]:
                     yield name, requirement
 
 
-def allows(specifier: SpecifierSet, version: str) -> bool:
+def allows(specifier: str, version: str) -> bool:
     """Return whether a version is one of those asked for; one that follows no standard may be."""
     try:
-        return specifier.contains(Version(version), prereleases=True)
+        return SpecifierSet(specifier).contains(Version(version), prereleases=True)
     except InvalidVersion:
         return True
 
@@ -65,7 +65,7 @@ def versions_fit(machine: Machine) -> Outcome:
         package = canonicalize_name(requirement.name)
         asked[package] = asked.get(package, SpecifierSet()) & requirement.specifier
         version = machine.installed.get(package)
-        if version is not None and not allows(requirement.specifier, version):
+        if version is not None and not allows(str(requirement.specifier), version):
             wrong.setdefault(package, []).append(
                 f"{name} {machine.installed[name]} asks for {package}{requirement.specifier}"
             )
