@@ -234,10 +234,9 @@ def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
         # a model is made before it is fitted: ImageOps.fit(image) is a function of a module
         of_module = isinstance(owner, cst.Name) and facts.is_imported(owner.value) and name == "fit"
         return not of_module and not _only_transforms(facts, owner)
-    match facts.parent(call):  # model = model.train() only switches its mode
-        case cst.Assign(targets=[cst.AssignTarget(target=target)]) if cst_nodes.code_of(target) not in names:
-            return True
-    return len(call.args) > 1 or any(_TRAINER.search(part.rpartition(".")[2]) for part in names)
+    made = facts.parent(call)  # model = model.train() only switches its mode
+    keeps = isinstance(made, cst.Assign) and cst_nodes.code_of(made.targets[0].target) not in names
+    return keeps or len(call.args) > 1 or any(_TRAINER.search(part.rpartition(".")[2]) for part in names)
 
 
 def commands(facts: Facts) -> Iterator[Training]:

@@ -175,7 +175,7 @@ class Kinds(Flow):
         made = ((call.func, cst_nodes.given(call, 1, "args")) for call in self.live_calls)
         known = ((f, self.origins(arguments)) for f, arguments in made if arguments is not None)
         given = (f for f, names in known if _is_any(libraries.is_arguments_class, names))
-        named = frozenset[str]().union(*(self._classes_of.solve(self.qualified(f)) for f in given))
+        named = (name for f in given for name in self._classes_of.solve(self.qualified(f)))
         return frozenset(name for name in named if "." in name and name.endswith("Trainer"))
 
     def is_lightning_class(self, node: cst.CSTNode) -> bool:

@@ -260,10 +260,8 @@ class Names(Tree):
         match node:
             case cst.Name(value=name):
                 targets = self.collected.imports.get(name)
-                if targets and self.definitions(name) and self._is_own(node):
-                    return name
                 if targets:
-                    return targets[-1]
+                    return name if self.definitions(name) and self._is_own(node) else targets[-1]
                 bindings = self.bindings(name)
                 if not bindings:
                     for module in self.collected.stars:

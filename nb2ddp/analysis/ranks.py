@@ -28,13 +28,9 @@ _TOLD = dict.fromkeys(libraries.RANK_FUNCTIONS, "0") | {
 
 
 # The identifiers without which a notebook says nothing of ranks; "rank" alone is LoRA's, mostly.
-_WORDS = (
-    libraries.RANK_FUNCTIONS
-    | libraries.RANK_ZERO_TESTS
-    | libraries.LAUNCH_VARIABLES
-    | {name.rpartition(".")[2] for name in libraries.PARALLEL_WRAPPERS}
-    | {"distributed", "should_save", "DistributedSampler"}
-)
+_WORDS = libraries.RANK_FUNCTIONS | libraries.RANK_ZERO_TESTS | libraries.LAUNCH_VARIABLES
+_WORDS |= {name.rpartition(".")[2] for name in libraries.PARALLEL_WRAPPERS}
+_WORDS |= {"distributed", "should_save", "DistributedSampler"}
 
 
 @asked_once

@@ -221,10 +221,8 @@ def _quote(text: str, expressions: str) -> str | None:
 
 def _escaped(text: str, quote: str) -> str:
     kept = {"\n"} if len(quote) == 3 else set()
-    text = "".join(
-        c if c.isprintable() or c in kept else c.encode("unicode_escape").decode()
-        for c in text.replace("\\", "\\\\")
-    )
+    text = text.replace("\\", "\\\\")
+    text = "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text)
     return text.replace(quote[0], "\\" + quote[0]) if quote in text else text
 
 

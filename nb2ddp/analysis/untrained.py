@@ -26,10 +26,8 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
 
     For a notebook without a training call and without a training loop (`Facts.last_collective` is None).
     """
-    texts = matchers.SimpleStatementLine(
-        [matchers.Expr(matchers.SimpleString() | matchers.ConcatenatedString())]
-    )
-    if all(matchers.matches(statement, texts) for statement in facts.top_statements):
+    text = matchers.Expr(matchers.SimpleString() | matchers.ConcatenatedString())
+    if all(matchers.matches(top, matchers.SimpleStatementLine([text])) for top in facts.top_statements):
         return f"{_START}: its cells hold no code", None
     nothing = f"{_NONE}: no Trainer, no loop with backward(), and no fit() of a model"
     return next(_found(facts), (nothing, None))
@@ -61,10 +59,8 @@ def _trainer(facts: Facts) -> _Found:
         if facts.is_lightning_class(call.func):
             yield f"{_NONE}: this Trainer is made, and no call of its fit() is in sight", call
         elif facts.is_trainer_class(call.func) and facts.train_calls:
-            why = (
-                "its train() stands in a function that nb2ddp sees no call of; call it by its name in a cell"
-            )
-            yield f"{_UNSEEN} this {name}: {why}", call
+            why = "its train() stands in a function that nb2ddp sees no call of"
+            yield f"{_UNSEEN} this {name}: {why}; call it by its name in a cell", call
         elif facts.is_trainer_class(call.func):
             yield f"{_NONE}: this {name} is made, and no call of its train() is in sight", call
 
@@ -116,8 +112,6 @@ def _inference(facts: Facts) -> _Found:
     for call in facts.live_calls:
         if facts.loads_model(call) or facts.qualified(call.func) == "transformers.pipeline":
             does = "makes" if facts.qualified(call.func).startswith("torch.nn.") else "loads"
-            text = (
-                f"{_NONE}: it {does} a model here, and no cell has a Trainer or a loop with backward(). Inference and "
-                "evaluation run on one GPU as they are; training in modules that it imports is not in sight"
-            )
-            yield text, call
+            text = f"{_NONE}: it {does} a model here, and no cell has a Trainer or a loop with backward()"
+            others = "Inference and evaluation run on one GPU as they are"
+            yield f"{text}. {others}; training in modules that it imports is not in sight", call

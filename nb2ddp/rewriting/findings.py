@@ -75,6 +75,17 @@ class Edit:
         return cls(node, why, partial(cst_nodes.wrapped, function=function))
 
     @classmethod
+    def choosing(cls, node: cst.CSTNode, why: str, test: str, other: str) -> Edit:
+        """Replace ``node`` by ``node if test else other``."""
+
+        def chosen(node: cst.CSTNode) -> cst.CSTNode:
+            assert isinstance(node, cst.BaseExpression)
+            whole = cst_nodes.parenthesised(node) if isinstance(node, cst.IfExp | cst.Lambda) else node
+            return cst.IfExp(test=cst_nodes.expression(test), body=whole, orelse=cst_nodes.expression(other))
+
+        return cls(node, why, chosen)
+
+    @classmethod
     def keyword(cls, call: cst.Call, why: str, name: str, value: str, comment: str = "") -> Edit:
         """Give a call ``name=value``, in place of the value that it has."""
 

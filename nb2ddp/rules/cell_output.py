@@ -21,6 +21,7 @@ from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Insert, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import root_of
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -42,6 +43,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 # Methods that draw, whatever they belong to, where matplotlib or pandas is imported.
 _PLOTS = frozenset("plot hist scatter bar barh imshow boxplot pie fill_between errorbar contourf".split())
+_DRAWS = re.compile(r"plot|show|draw|hist|scatter|semilog|visuali[sz]e")
 _LIBRARIES = ("matplotlib.pyplot.", "seaborn.")
 _DRAWS_NOTHING = re.compile(
     r"matplotlib\.pyplot\.(?:style\.|rc|switch_backend|ion|ioff|close|get_|show)|seaborn\.(?:set|load)"
@@ -53,12 +55,17 @@ def _drawing(facts: Facts) -> Callable[[cst.Call], bool]:
     named = any(map(facts.imports_of, ("matplotlib", "seaborn")))
 
     def draws(call: cst.Call) -> bool:
-        name = facts.qualified(call.func)
+        name, root = facts.qualified(call.func), root_of(call.func)
         if name.startswith(_LIBRARIES):
             return _DRAWS_NOTHING.match(name) is None
-        if facts.method(call) not in _PLOTS or facts.called_functions(call):
+        if facts.called_functions(call):
             return False
-        return named or facts.comes_from(call.func, "pandas")
+        if isinstance(root, cst.Name) and facts.is_imported(root.value):  # it may draw with matplotlib
+            return (
+                isinstance(facts.parent(call), cst.Expr)
+                and _DRAWS.search(name.rpartition(".")[2]) is not None
+            )
+        return facts.method(call) in _PLOTS and (named or facts.comes_from(call.func, "pandas"))
 
     return draws
 

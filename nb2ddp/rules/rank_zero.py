@@ -225,14 +225,8 @@ def _without_ranks(facts: Facts, call: cst.Call) -> Iterator[Edit]:
 def _of_rank_0(facts: Facts, path: cst.BaseExpression | None) -> Edit:
     """Edit the path of a file: on the other ranks it becomes os.devnull."""
     assert path is not None
-
-    def of_one_rank(node: cst.CSTNode) -> cst.CSTNode:
-        assert isinstance(node, cst.BaseExpression)
-        whole = cst_nodes.parenthesised(node) if isinstance(node, cst.IfExp | cst.Lambda) else node
-        test = cst_nodes.expression(helper(facts, "is_main_process"))
-        return cst.IfExp(test=test, body=whole, orelse=cst_nodes.expression(f"{facts.our('os')}.devnull"))
-
-    return Edit(path, rank_zero_work.WRITES, of_one_rank)
+    nowhere = f"{facts.our('os')}.devnull"
+    return Edit.choosing(path, rank_zero_work.WRITES, helper(facts, "is_main_process"), nowhere)
 
 
 def _elsewhere(facts: Facts, call: cst.Call, why: str) -> Edit | Note:

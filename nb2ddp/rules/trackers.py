@@ -1,7 +1,8 @@
 """Let rank 0 alone write to TensorBoard and MLflow.
 
 Each rank would leave a file or a run of its own, and every curve would be shown several times. W&B is disabled on
-the other ranks at run time. MLflow cannot be disabled: the other ranks get an empty store, which is removed at the end.
+the other ranks at run time, whatever mode the notebook names. MLflow cannot be disabled: the other ranks get an empty
+store, which is removed at the end.
 
 .. code-block:: diff
 
@@ -22,11 +23,10 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.init_place import first_below
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
-
-_STORE = "MLFLOW_TRACKING_URI"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -34,6 +34,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Edit.inside(writer, "only rank 0 writes event files", helper(facts, "event_writer"))
     for store in _mlflow_stores(facts):
         yield Edit.inside(store, "only rank 0 writes to this store", helper(facts, "tracking_uri"))
+    begun = (call for call in facts.live_calls if facts.qualified(call.func) == "wandb.init")
+    modes = (facts.keyword(call, "mode") for call in begun if not facts.is_after_training(call))
+    for mode in filter(
+        None, (*modes, *_assigned(facts, "WANDB_MODE"))
+    ):  # which win over what the script sets
+        yield Edit.choosing(mode, "only rank 0 has a run", helper(facts, "is_main_process"), '"disabled"')
     for call in facts.live_calls:
         reads = libraries.READS_MLFLOW_STORE.fullmatch(facts.qualified(call.func))
         if reads is not None and not facts.is_after_training(call):
@@ -55,9 +61,16 @@ def _mlflow_stores(facts: Facts) -> Iterator[cst.BaseExpression]:
     for call in facts.live_calls:
         if facts.qualified(call.func) in libraries.CHOOSES_MLFLOW_STORE and len(call.args) == 1:
             yield call.args[0].value
-    for item, _, reads in facts.environment(_STORE):
+    yield from _assigned(facts, "MLFLOW_TRACKING_URI")
+
+
+def _assigned(facts: Facts, variable: str) -> Iterator[cst.BaseExpression]:
+    """Yield what a notebook assigns to a variable of the environment below the init block, which sets it, too."""
+    first = first_below(facts)
+    for item, _, reads in facts.environment(variable):
         assigned = facts.parent(facts.parent(item) or item)
-        if not reads and isinstance(assigned, cst.Assign) and len(assigned.targets) == 1:
+        is_above = first is None or facts.order(item) < facts.order(first)
+        if not (reads or is_above) and isinstance(assigned, cst.Assign) and len(assigned.targets) == 1:
             yield assigned.value
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,12 +13,12 @@ _plot_numbers = itertools.count(1)
 
 def save_plots() -> None:
     """Save the figures that a notebook would show, on rank 0, as plot_1.png and so on. No rank waits."""
-    from matplotlib import pyplot
-
-    for number in pyplot.get_fignums():
+    pyplot: Any = sys.modules.get("matplotlib.pyplot")
+    for number in pyplot.get_fignums() if pyplot else ():
         if is_main_process:
             pyplot.figure(number).savefig(f"plot_{next(_plot_numbers)}.png")
-    pyplot.close("all")
+    if pyplot:
+        pyplot.close("all")
 
 
 def on_main_process(function: Callable[..., Any]) -> Callable[..., Any]:

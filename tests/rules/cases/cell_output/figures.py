@@ -37,6 +37,16 @@ draw([1])
 print("drawn")
 ddp.save_plots()
 
+# case: a library that may draw
+import lib
+lib.semilogy([1], [2])
+shown = lib.show_all([1])
+# output
+import lib
+lib.semilogy([1], [2])
+shown = lib.show_all([1])
+ddp.save_plots()
+
 # case: settings, and a figure that is closed
 plt.style.use("ggplot")
 plt.rcParams["figure.dpi"] = 100
