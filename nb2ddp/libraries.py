@@ -236,6 +236,8 @@ RUNNING_FUNCTIONS = frozenset(
     "subprocess.getoutput subprocess.getstatusoutput "
     "requests.post requests.put requests.patch requests.delete httpx.post httpx.put httpx.patch httpx.delete".split()
 )
+# Classes of sessions with a server.
+SESSIONS = frozenset("requests.Session requests.session requests.sessions.Session httpx.Client".split())
 # Functions and methods of the Hub's client that change something there.
 CHANGES_HUB = re.compile(
     r"(?:upload|create|delete|push|move|update|add|duplicate|merge|request|super_squash)_"

@@ -116,7 +116,7 @@ def why_alone(facts: Facts, call: cst.Call) -> str | None:
     """Return why one rank alone makes this call; None where all may."""
     if facts.gathers(call):
         return None
-    if facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS:
+    if facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS or _sends(facts, call):
         text = cst_nodes.string_value(call.args[0].value) if call.args else None
         return None if text is not None and is_install(text) else "only rank 0 runs it"
     if facts.fetches_artifact(call):
@@ -133,7 +133,13 @@ def writes(facts: Facts, call: cst.Call) -> bool:
 def gives_plain(facts: Facts, call: cst.Call) -> bool:
     """Return whether the result of a call can be sent to other ranks: a text, a number, what a program printed."""
     is_plain = facts.qualified(call.func) in libraries.PLAIN_RESULTS or whole(facts, call) is not call
-    return is_plain or _changes_hub(facts, call) or facts.fetches_artifact(call)
+    return is_plain or _sends(facts, call) or _changes_hub(facts, call) or facts.fetches_artifact(call)
+
+
+def _sends(facts: Facts, call: cst.Call) -> bool:
+    """Match ``session.post(...)`` and the like, of a session of requests or httpx."""
+    owner = facts.owner(call) if facts.method(call) in ("post", "put", "patch", "delete") else None
+    return owner is not None and not facts.origins(owner).isdisjoint(libraries.SESSIONS)
 
 
 def whole(facts: Facts, call: cst.Call) -> cst.Call:

@@ -43,7 +43,7 @@ def _arguments(facts: Facts) -> Iterator[Edit]:
         if facts.kind(call) not in ("arguments", "trainer") and not makes_arguments(facts, call):
             continue
         for node in filter(None, (call, *facts.star_dicts(call))):
-            if cst_nodes.is_word(item_of(node, "bf16"), "True"):
+            if cst_nodes.is_word(facts.value(item_of(node, "bf16")), "True"):
                 switch = partial(_switched, has_bf16=has_bf16)
                 yield Edit(node, "a T4 has no bf16; it trains in fp16 there", switch)
             for name in _REFUSED:

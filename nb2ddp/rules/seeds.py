@@ -55,14 +55,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             code = f"{helper(facts, 'from_main_process')}(lambda: {drawn})"
             yield Edit.to(call, _SAME, f"{cst_nodes.code_of(call.func)}({code})")
         if name in libraries.SEARCHES and not _draws_alike(facts, call):
-            asks = any(facts.method(other) in ("optimize", "ask") for other in calls)
-            if (
-                asks
-                or not name.startswith("optuna")
-                or (facts.keyword(call, "storage") and facts.switch(call, "load_if_exists") != {True})
-            ):
+            asks = any(facts.method(c) in ("optimize", "ask") for c in calls) or "optuna" not in name
+            stores = facts.keyword(call, "storage") and facts.switch(call, "load_if_exists") != {True}
+            if asks or stores:
                 why = "this search would draw other values on every rank: train with the best values, give an Optuna"
-                why += " study a sampler with a seed and no storage, timeout or n_jobs"
+                why += " study no storage, timeout or n_jobs"
                 yield Decline(f"{why}, or use a Trainer's hyperparameter_search()", call)
         yield from _of_the_moment(facts, call, name)
     yield from _orders_of_sets(facts, calls)
@@ -81,12 +78,9 @@ def _of_the_moment(facts: Facts, call: cst.Call, name: str) -> Iterator[Edit]:
 
 
 def _draws_alike(facts: Facts, search: cst.Call) -> bool:
-    """Return whether a search has a sampler with a seed, and no store that all ranks would write to, nor a clock."""
-    sampler = facts.keyword(search, "sampler")
-    made = facts.bound(sampler)
-    seed = facts.keyword(made, "seed") if isinstance(made, cst.Call) else None
+    """Return whether an Optuna study has no store that all ranks would write to, nor a clock: the run seeds it."""
     optimizes = [call for call in facts.live_calls if facts.method(call) == "optimize"]
-    if seed is None or cst_nodes.code_of(seed) == "None" or facts.keyword(search, "storage") is not None:
+    if "optuna" not in facts.qualified(search.func) or facts.keyword(search, "storage") is not None:
         return False
     return not any(facts.keyword(call, name) for call in optimizes for name in ("timeout", "n_jobs"))
 

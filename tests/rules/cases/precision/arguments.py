@@ -22,6 +22,15 @@ args = TrainingArguments(
     fp16 = not ddp.has_bf16,  # nb2ddp: a T4 has no bf16
 )
 
+# case: by names
+fp16 = False
+bf16 = True
+args = TrainingArguments("out", fp16=fp16, bf16=bf16)
+# output
+fp16 = False
+bf16 = True
+args = TrainingArguments("out", fp16=not ddp.has_bf16, bf16=ddp.has_bf16)
+
 # case: fp16 given too
 SFTConfig(fp16 = False, bf16 = True)
 # output

@@ -70,6 +70,29 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 runs it
         os.popen("make clean").read()
         os.spawnlp(os.P_WAIT, "make", "make", "clean")
 
+# case: messages of a session
+import requests
+class Notifier:
+    def __init__(self):
+        self.session = requests.Session()
+    def send(self, text):
+        return self.session.post("https://chat", json={"text": text})
+    def ask(self):
+        return self.session.get("https://chat")
+notifier = Notifier()
+print(notifier.send("begun"), notifier.ask())
+# output
+import requests
+class Notifier:
+    def __init__(self):
+        self.session = requests.Session()
+    def send(self, text):
+        return ddp.from_main_process(lambda: self.session.post("https://chat", json={"text": text}))
+    def ask(self):
+        return self.session.get("https://chat")
+notifier = Notifier()
+print(notifier.send("begun"), notifier.ask())
+
 # case: a program that is read while it runs
 p = os.popen("make all")
 print(p.readline())

@@ -3,8 +3,8 @@
 # case: Optuna
 import optuna
 study = optuna.create_study()
-study.optimize(objective)
-# decline, line 2: this search would draw other values on every rank: train with the best values, give an Optuna study a sampler with a seed and no storage, timeout or n_jobs, or use a Trainer's hyperparameter_search()
+study.optimize(objective, timeout=60)
+# decline, line 2: this search would draw other values on every rank: train with the best values, give an Optuna study no storage, timeout or n_jobs, or use a Trainer's hyperparameter_search()
 
 # case: a study in a store, in which the second rank would find it
 import optuna

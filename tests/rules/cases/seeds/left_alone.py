@@ -17,6 +17,11 @@ import optuna
 study = optuna.create_study(storage="sqlite:///a.db", load_if_exists=True)
 other = optuna.create_study()
 
+# case: a study, whose sampler the run seeds
+import optuna
+study = optuna.create_study(sampler=optuna.samplers.TPESampler())
+study.optimize(objective, n_trials=9)
+
 # case: PyTorch is seeded
 import torch
 torch.manual_seed(0)
