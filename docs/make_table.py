@@ -148,7 +148,7 @@ Errors end with the code of their class (`nb2ddp.errors`):
 def sentences(source: str, kind: str) -> list[str]:
     """Return the texts that the calls ``Decline("...")`` of a rule are given, with "…" for what is filled in."""
     nodes = list(ast.walk(ast.parse(source)))
-    bound = [node for node in nodes if isinstance(node, ast.Assign)]
+    bound = [node for node in nodes if isinstance(node, ast.Assign | ast.AugAssign)]
     texts = []
     for call in nodes:
         if (
@@ -161,8 +161,8 @@ def sentences(source: str, kind: str) -> list[str]:
     return [found for found in dict.fromkeys(texts) if found]
 
 
-def text(node: ast.expr, bound: list[ast.Assign]) -> str:
-    """Return a text, also by its name: what was bound to that last."""
+def text(node: ast.expr, bound: list[ast.Assign | ast.AugAssign]) -> str:
+    """Return a text, also by its name: what was bound to that last, and what was added."""
     match node:
         case ast.Constant(value=value):
             return str(value)
@@ -171,8 +171,16 @@ def text(node: ast.expr, bound: list[ast.Assign]) -> str:
         case ast.FormattedValue(value=value):
             return text(value, bound)
         case ast.Name(id=name):
-            named = [b for b in bound if any(isinstance(t, ast.Name) and t.id == name for t in b.targets)]
-            return text(max(named, key=lambda b: b.lineno).value, bound) if named else ""
+            found = ""
+            for one in sorted(bound, key=lambda b: b.lineno):
+                targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+                if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                    found = (
+                        text(one.value, bound)
+                        if isinstance(one, ast.Assign)
+                        else found + text(one.value, bound)
+                    )
+            return found
     return ""
 
 
