@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import fnmatch
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path, PurePath
 
 from nb2ddp.source.syntax_check import parse
@@ -17,6 +20,9 @@ _WRITES = re.compile(
 )
 _ARGUMENTS = re.compile(r"(?:Arguments|Config)$")
 _SHELLS = ("shell", "shell_output", "system", "run")
+# The programs that only read the files that they are given.
+_READING = frozenset("cat head tail wc unzip gunzip tar python python3 bash sh".split())
+_PARTS, _WORDS, _PATTERN = re.compile(r"&&|\|\||[|;\n]"), re.compile(r"[\w./-]+"), re.compile(r"[*?\[]")
 _PLACES = re.compile(r"output|log|save|cache|project|run_name|dest|dst")
 
 
@@ -40,11 +46,18 @@ def local_files(script: str, base: Path) -> LocalFiles:
         return LocalFiles(base)
     known = _constants(module)
     made = {PurePath(text) for node in ast.walk(module) for text in _written(node, known)}
-    commands = " ".join(text for node in ast.walk(module) for text in _commands(node))
-    made |= {PurePath(word) for word in re.findall(r"[\w./-]+", commands)}
+    read: list[str] = []
+    for command in (
+        part for node in ast.walk(module) for text in _commands(node) for part in _PARTS.split(text)
+    ):
+        words = _WORDS.findall(command)
+        taken = _read_by(words)
+        read += taken
+        makes = {PurePath(word) for word in words if word not in taken}  # also what an address ends with
+        made |= makes | {PurePath(path.name.removesuffix(".git")) for path in makes}
     named: dict[str, None] = {}
     absolute: dict[str, None] = {}
-    for text in [*_texts(module), *_modules(module)]:
+    for text in [*_texts(module), *_modules(module), *_globbed(module, base), *read]:
         path = PurePath(text)
         if {path, *path.parents} & (made - {PurePath()}):
             continue
@@ -57,6 +70,26 @@ def local_files(script: str, base: Path) -> LocalFiles:
         name for name in named for other in named if other != name and PurePath(name).is_relative_to(other)
     }
     return LocalFiles(base, tuple(sorted(named.keys() - inner)), tuple(sorted(absolute)))
+
+
+def _read_by(words: list[str]) -> list[str]:
+    """Return the words of a command that name what it reads; any other word may be what it makes."""
+    program, *arguments = words or [""]
+    given = [word for word in arguments if not word.startswith("-")]
+    if program in ("cp", "mv"):
+        return given[:-1]
+    return given if program in _READING else []
+
+
+def _globbed(module: ast.Module, base: Path) -> Iterator[str]:
+    """Yield what patterns of ``glob()`` name here: the folder before the pattern, or the files that it fits."""
+    for node in ast.walk(module):
+        given = node.args[:1] if isinstance(node, ast.Call) and _name_of(node).endswith("glob") else []
+        for text in (
+            arg.value for arg in given if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+        ):
+            before = PurePath(*takewhile(lambda part: not _PATTERN.search(part), PurePath(text).parts))
+            yield from [str(before)] if before.parts else fnmatch.filter(os.listdir(base), text)
 
 
 def _exists(path: Path) -> bool:
@@ -111,7 +144,7 @@ def _written(node: ast.AST, known: dict[str, str]) -> Iterator[str]:
     """Yield the texts of a call that name what it makes."""
     if not isinstance(node, ast.Call):
         return
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    name = _name_of(node)
     parts: list[ast.AST] = []
     if _WRITES.match(name) or _opens_to_write(name, node):
         parts = [*node.args, *(keyword.value for keyword in node.keywords)]
@@ -126,6 +159,10 @@ def _written(node: ast.AST, known: dict[str, str]) -> Iterator[str]:
                 yield inner.value.strip()
             elif isinstance(inner, ast.Name) and inner.id in known:
                 yield known[inner.id]
+
+
+def _name_of(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def _opens_to_write(name: str, call: ast.Call) -> bool:
