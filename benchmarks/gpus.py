@@ -95,7 +95,7 @@ def prepare(folder: Path, old: Path | None) -> None:
         support = conversion.files["ddp_support.py"]
         (here / "ddp_support.py").write_text(support)
         if "every" in case:
-            on_one = support.replace('"nccl" if torch.cuda.is_available() else "gloo"', '"gloo"')
+            on_one = support.replace("cuda:nccl", "cuda:gloo")
             beside(here / "shared", {"train_ddp.py": script, "ddp_support.py": on_one})
         if old:
             beside(here / "old", converted_by(old, here / "notebook.ipynb"))

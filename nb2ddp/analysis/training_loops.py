@@ -34,9 +34,6 @@ _WORKERS = (
     )
 )
 _OF_THREADS = frozenset({"threading", "threads", "sharedmem"})  # joblib takes threads then, not processes
-_OF_GPU = re.compile(
-    r"cuda|gpu|accelerat|lightning|train(?:er|ing_args)|transformers|keras|tensorflow|jax|fast", re.I
-)
 _CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda)
 
 
@@ -145,13 +142,6 @@ def _has_value(facts: Facts, model: cst.BaseExpression, optimizer: cst.Call) -> 
 def backward_calls(facts: Facts) -> list[cst.Call]:
     """List the calls that give the gradients that loops train with, in order."""
     return [c for c in facts.live_calls if facts.is_backward(c) and not facts.is_after_training(c)]
-
-
-def stays_on_cpu(facts: Facts) -> bool:
-    """Return whether loops train, and the notebook names no GPU, nor what takes one by itself."""
-    code = "".join(map(cst_nodes.code_of, facts.top_statements))
-    is_open = "device" in code and "cpu" not in code
-    return bool(backward_calls(facts)) and not (is_open or _OF_GPU.search(code))
 
 
 def in_workers(facts: Facts) -> Iterator[tuple[cst.Call, str, str]]:

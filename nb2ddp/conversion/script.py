@@ -185,9 +185,8 @@ def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], optio
     knows = libraries_know_ranks(facts, options.strategy)
     ddp = module_name(facts)
     names = ", ".join(facts.our(name) for name in ("rank", "local_rank", "world_size"))
-    on_cpu = any(need.kind == "on_cpu" for need in needs)
-    always = {"os": on_cpu, "sys": not options.single_file}
-    modules = [name for name in ("os", "sys", "torch") if always.get(name) or _is_missing(facts, name, body)]
+    always = () if options.single_file else ("sys",)
+    modules = [name for name in ("os", "sys", "torch") if name in always or _is_missing(facts, name, body)]
     imports = [_import(name, facts.our(name)) for name in modules]
     if options.single_file:
         ours = _runtime_in_script(facts, body)
@@ -201,10 +200,8 @@ def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], optio
     device = "this rank's GPU is cuda:<local_rank>, if there is one; only rank 0 prints"
     if not knows:
         device = "each rank sees its own GPU alone, as cuda:0; only rank 0 prints"
-    hides = f'{facts.our("os")}.environ["CUDA_VISIBLE_DEVICES"] = ""  # the notebook trains on the CPU'
     return [
         *imports,
-        *([hides] if on_cpu else ()),
         "",
         *ours,
         "",

@@ -147,9 +147,9 @@ class Note:
 
 @dataclass(frozen=True)
 class Need:
-    """What the head of the script must hold: a __future__ import, an argument of `ddp.init`, GPUs that are hidden."""
+    """Something that the head of the script must hold: a __future__ import, or an argument of `ddp.init`."""
 
-    kind: Literal["from __future__", "loads_share", "on_cpu"]
+    kind: Literal["from __future__", "loads_share"]
     value: str
 
 

@@ -18,19 +18,14 @@ from collections.abc import Iterator
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.init_place import first_below, in_setup_step, is_future, touches_environment
-from nb2ddp.analysis.training_loops import backward_calls, stays_on_cpu
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Drop, Finding, Insert, Need, Note, Rule
+from nb2ddp.rewriting.findings import Drop, Finding, Insert, Need, Rule
 from nb2ddp.source import cst_nodes
 
 MARKER = "__nb2ddp_init__"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    if facts.once(stays_on_cpu):
-        yield Need("on_cpu", "True")
-        why = 'the script trains on the CPU, as this notebook does: for GPUs, move the model and batches (.to("cuda"))'
-        yield Note(why, backward_calls(facts)[0])
     gone = in_setup_step(facts)
     sets_environment = False
     first = first_below(facts)

@@ -21,7 +21,7 @@ from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.same_losses import _register_hook
 from nb2ddp.runtime.spot_checks import _checks
-from nb2ddp.runtime.unseen_gradients import _average_unseen, _must_be_on_gpu, _sparse_names, _trained_by_name
+from nb2ddp.runtime.unseen_gradients import _average_unseen, _sparse_names, _trained_by_name
 
 
 class _Bucket:
@@ -100,10 +100,8 @@ class _Averaging:
             return
         _backward.flush()
         if self.trained is None:
-            _must_be_on_gpu(self.model)
             for value in (*(p for p in parameters.values() if p.requires_grad), *self.model.buffers()):
-                is_dense = value.layout is torch.strided and value.numel()
-                if is_dense and not (torch.cuda.is_available() > value.is_cuda):
+                if value.layout is torch.strided and value.numel():
                     dist.broadcast(value.data, 0)  # `data` is another tensor to autograd
         self.trained = ids
         if unknown := [name for name, p in parameters.items() if id(p) not in self.known]:

@@ -113,8 +113,6 @@ def _unjoinable(output: Any) -> str:
     for leaf in pytree.tree_leaves(output):
         if isinstance(leaf, bool | complex):
             return f"it returns a number of Python's ({type(leaf).__name__}), which may be of some rows alone"
-        if isinstance(leaf, torch.Tensor) and torch.cuda.is_available() > leaf.is_cuda:
-            return "it returns a tensor on the CPU, which NCCL does not exchange"
         of_library = torch.is_grad_enabled() and type(leaf).__module__.startswith("transformers.")
         if not isinstance(leaf, _PLAIN) and not of_library:
             return f"it returns a {type(leaf).__name__}, which cannot be put together from the ranks' rows"

@@ -143,10 +143,10 @@ class _Split:
         hooks = [of for part in self.model.modules() for of in (part._forward_hooks, part._forward_pre_hooks)]
         of_modules = {getattr(hook, "__module__", None) or "" for of in hooks for hook in of.values()}
         is_seen = any(not name.startswith("torch.") for name in of_modules)
-        is_elsewhere = torch.cuda.is_available() and not all(p.is_cuda for p in self.model.parameters())
+        is_apart = len({p.device for p in self.model.parameters()}) > 1
         is_lazy = self.calls == 0 and any(map(torch.nn.parameter.is_lazy, self.model.parameters()))
         is_short = self.compared.pace.get(kind, math.inf) * parts.rows < self.worth
-        return is_short or not parts.known or kind in self.whole or is_elsewhere or is_lazy or is_seen
+        return is_short or not parts.known or kind in self.whole or is_apart or is_lazy or is_seen
 
     def _see_same_batches(self, parts: _Parts, kind: Any) -> None:
         try:

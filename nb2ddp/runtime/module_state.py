@@ -250,7 +250,10 @@ def _unsynchronised(model: torch.nn.Module) -> list[torch.nn.Module]:
     """
     norms = [part for part in model.modules() if _is_batch_norm(part)]
     plain = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
-    if norms and torch.cuda.is_available() and all(type(part) in plain for part in norms):
+    on_gpu = torch.cuda.is_available() and all(
+        x.is_cuda for part in norms for x in part.state_dict().values()
+    )
+    if norms and on_gpu and all(type(part) in plain for part in norms):
         torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
         _let_batch_norms_see_ranks()
         return []

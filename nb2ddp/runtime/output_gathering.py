@@ -214,9 +214,8 @@ def _best_weights(ways: dict[Any, float], parts: _Parts) -> list[float]:
 
 def _tensors(output: Any) -> list[Any]:
     """Return what a call gives, numbers of Python's as tensors too."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    types = {int: torch.int64, float: torch.float64}
-    leaves = pytree.tree_leaves(output)
+    types, leaves = {int: torch.int64, float: torch.float64}, pytree.tree_leaves(output)
+    device = next((x.device for x in leaves if isinstance(x, torch.Tensor)), "cpu")
     return [torch.tensor(x, dtype=types[type(x)], device=device) if type(x) in types else x for x in leaves]
 
 

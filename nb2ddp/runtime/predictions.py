@@ -116,7 +116,7 @@ class _Hole:
     """Stands for a tensor that is sent by itself."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
+        self.shape, self.dtype, self.is_cuda = tuple(tensor.shape), tensor.dtype, tensor.is_cuda
 
 
 def _from_rank(value: Any, rank: int) -> Any:
@@ -124,9 +124,9 @@ def _from_rank(value: Any, rank: int) -> Any:
     tensors = iter([x for x in pytree.tree_leaves(value) if isinstance(x, torch.Tensor)])
     form = pytree.tree_map_only(torch.Tensor, _Hole, value) if _run.rank == rank else None
     form = _exchange(form)[rank]
-    device = torch.device("cuda", _run.gpu) if torch.cuda.is_available() else torch.device("cpu")
 
     def fill(hole: _Hole) -> torch.Tensor:
+        device = torch.device("cuda", _run.gpu) if hole.is_cuda else torch.device("cpu")
         if _run.rank == rank:
             tensor = next(tensors).detach().to(device).contiguous()
         else:

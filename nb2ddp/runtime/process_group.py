@@ -94,7 +94,8 @@ def _check_told() -> None:
 def init_process_group() -> None:
     """Join the process group. Called once the model is loaded: Unsloth compiles while it loads.
 
-    Waits until every rank has come, and notices one that has ended. Gradients go through NCCL, on CPUs through gloo.
+    Waits until every rank has come, and notices one that has ended. A GPU's tensors go through NCCL, a CPU's through
+    gloo: a notebook may train on the CPU beside its GPU.
 
     Raises:
         RuntimeError: a rank has ended; or an older unsloth_zoo made a group for each rank alone, for vLLM.
@@ -105,10 +106,10 @@ def init_process_group() -> None:
     _check_told()
     if not dist.distributed_c10d.is_initialized():
         from_all_ranks(None)  # a rank that has ended is noticed here; init_process_group() would wait an hour
-        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         joins: Any = {"rank": _run.rank, "world_size": _run.world_size, "timeout": _GROUP_TIMEOUT}
         dist.init_process_group(backend, store=dist.PrefixStore("process_group", _store()), **joins)
-        if backend == "nccl":
+        if torch.cuda.is_available():
             _run.cpu_group = dist.new_group(backend="gloo", timeout=_GROUP_TIMEOUT)
         from_all_ranks(None)  # gloo fails on a rank that still connects to one which ends at once
         if _run.is_hidden:

@@ -20,7 +20,7 @@ from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _RANK_VARIABLES, _run, _say
 from nb2ddp.runtime.same_data import _check_same_data
 from nb2ddp.runtime.saving import _drop_half_checkpoints, _wait_for_save
-from nb2ddp.runtime.unseen_gradients import _average_gradients, _must_be_on_gpu
+from nb2ddp.runtime.unseen_gradients import _average_gradients
 from nb2ddp.runtime.unsloth_sharding import _ask_unsloth_for
 
 
@@ -117,7 +117,6 @@ def wrap_rank_trainer(trainer: Any) -> Any:
     # Mixed precision as always, and no DDP: it has to be told what a step may leave out, an expert or a tower, say.
     model = trainer.model_wrapped = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
     model._is_accelerate_prepared = True  # by train() no more
-    _must_be_on_gpu(model)
     _make_equal(model, [name for name, _ in model.named_parameters()])
     _compare(trainer.model)
     _recompute_with_the_same_graph()

@@ -8,21 +8,6 @@ import torch.distributed as dist
 from nb2ddp.runtime.gradients import _sum_in_buckets
 from nb2ddp.runtime.run_state import _run
 
-
-def _must_be_on_gpu(model: Any) -> None:
-    """Refuse a model on the CPU beside GPUs.
-
-    Raises:
-        RuntimeError: it is there.
-    """
-    if torch.cuda.is_available() and {p.device.type for p in model.parameters()} == {"cpu"}:
-        raise RuntimeError(
-            "the model is on the CPU while it trains, and NCCL averages gradients of GPUs alone: move it and its "
-            'batches to the GPU in the notebook (model.to("cuda")), or start the script with '
-            'CUDA_VISIBLE_DEVICES="" to train on CPUs'
-        )
-
-
 _DENSE = 99  # more than the sparse dimensions that a gradient may have
 
 

@@ -95,7 +95,7 @@ D crashes and leftovers
   D2  parameters that are unfrozen later
       unit/runtime/test_turns.py: def test_the_run_of_one_process
       unit/runtime/loops/unfrozen_later.py: # same: unfrozen later
-      unit/runtime/test_replicas.py: def test_gradients_that_ddp_does_not_see_are_averaged_where_ranks_differ
+      unit/runtime/test_replicas.py: def test_gradients_are_averaged_where_ranks_differ
   D3  replicas that differ: saved first, then failed
       unit/runtime/test_replicas.py: def test_replicas_that_differ_are_saved_first
   D4  an IterableDataset in a loop

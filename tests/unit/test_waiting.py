@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -97,7 +98,8 @@ def test_an_install_of_make_shows_that_it_goes_on_and_its_exit_code_counts(tmp_p
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     command = ["make", ".venv/.ready", "PYTHON=sleep 4; exit 7;"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    own = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    done = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] in ("..", "...", "....")
     assert "Error 7" in done.stderr
     assert not (tmp_path / ".venv" / ".ready").exists()

@@ -25,19 +25,6 @@ def test_unsloths_own_sharding_is_refused(run: Run, name: str) -> None:
     assert ended.notes == [{}, {}]
 
 
-def test_a_model_that_stays_on_the_cpu_beside_gpus_is_refused(run: Run) -> None:
-    ended = run(
-        """
-        import torch
-        ddp.init_process_group()
-        torch.cuda.is_available = lambda: True
-        ddp._must_be_on_gpu(torch.nn.Linear(2, 2))
-        """
-    )
-    assert ended.codes == [1, 1]
-    assert "the model is on the CPU while it trains" in ended.ranks[0].err
-
-
 def test_replicas_that_differ_are_saved_first(run: Run) -> None:
     ended = run(
         """
