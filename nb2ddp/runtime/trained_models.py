@@ -101,9 +101,9 @@ class _Search:
         return any(id(p) in self.waiting and self.waiting[id(p)]() is p for p in model.parameters())
 
     def _leave_out_divided(self) -> None:
-        for model in list(_splits):
-            for parameter in model.parameters():
-                self.waiting.pop(id(parameter), None)
+        averaged = [number for number, found in _run.reduced.items() if found() is not None]
+        for number in [id(p) for model in list(_splits) for p in model.parameters()] + averaged:
+            self.waiting.pop(number, None)
 
 
 _search = _Search()
