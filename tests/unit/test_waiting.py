@@ -98,7 +98,9 @@ def test_an_install_of_make_shows_that_it_goes_on_and_its_exit_code_counts(tmp_p
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     command = ["make", ".venv/.ready", "PYTHON=sleep 4; exit 7;"]
-    own = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    own = {
+        name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+    }
     done = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] in ("..", "...", "....")
     assert "Error 7" in done.stderr
