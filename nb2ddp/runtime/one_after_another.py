@@ -94,16 +94,19 @@ class _Files:
         self.before[path] = kept * is_there
 
     def undo(self) -> None:
-        """Make files what they were."""
-        for number, (path, kept) in enumerate(self.before.items()):
-            if kept or not os.path.isfile(path) or os.path.getsize(path) <= _MOST_COPIED:
+        """Make files what they were: what came last, a file in a new folder say, goes first."""
+        for number, (path, kept) in reversed([*enumerate(self.before.items())]):
+            is_folder = os.path.isdir(path)
+            if is_folder and os.listdir(path):
+                continue
+            if kept or is_folder or not os.path.isfile(path) or os.path.getsize(path) <= _MOST_COPIED:
                 self.after[path] = _move_file(path, os.path.join(self.folder, f"after {number}"))
                 _move_file(kept, path)
 
     def end(self, *, redo: bool) -> None:
         """Make files what the block has left, where ``redo``, and remove all copies."""
-        for path, left in self.after.items() if redo else ():
-            _move_file(path, os.path.join(self.folder, "gone"))
+        for number, (path, left) in enumerate(reversed([*self.after.items()] if redo else [])):
+            _move_file(path, os.path.join(self.folder, f"gone {number}"))
             _move_file(left, path)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -125,7 +128,9 @@ def _see_files() -> list[_Files]:
     seeing: list[_Files] = []
 
     def hook(
-        event: str, args: tuple[Any, ...], events: tuple[str, ...] = ("open", "os.rename", "os.remove")
+        event: str,
+        args: tuple[Any, ...],
+        events: tuple[str, ...] = ("open", "os.mkdir", "os.rename", "os.remove"),
     ) -> None:
         if seeing and event in events:
             seeing[-1].see(event, args)

@@ -472,12 +472,15 @@ for turn in range(2):
         moved = (files / "ab"[turn]).rename(files / f"moved{turn}")
         for path in (files / "old").iterdir():
             path.unlink()
+        (files / f"new{turn}" / "deep").mkdir(parents=True)
+        (files / f"new{turn}" / "deep" / "file").write_text("x")
         open(os.devnull, "a").close()
         if turn == 0:
             kept = open(files / "kept", "a")
     kept.write("line\\n")
     kept.flush()
     note(turn=turn, size=size, read=read, names=names, moved=moved.name)
+ddp.from_all_ranks(None)  # rank 0 has written its last line
 left = sorted(str(path) for path in files.rglob("*"))
 texts = [(files / name).read_text() for name in ("log", "list", "moved0", "moved1", "kept")]
 note(left=left, texts=texts, beside=sorted(name for name in os.listdir() if name.startswith(".")))
@@ -489,14 +492,14 @@ def test_each_rank_does_with_files_what_one_process_does(run: Run, ranks: int) -
     """Values of a block that writes are read on every rank."""
     ended = run(IN_TURN, ranks)
     assert not any(ended.codes), ended.text
-    assert all(rank.history == ended.ranks[0].history for rank in ended.ranks), ended.text
+    for rank in ended.ranks:
+        assert rank.history == ended.ranks[0].history
     first, second, last = ended.ranks[0].history
     assert (first["size"], second["size"], second["names"]) == (7, 9, ["0", "1"])
     assert (first["read"], second["read"], second["moved"]) == ([], [0], "moved1")
     assert last["texts"] == ["log 0 1", "[0, 1]", "a", "b", "line\nline\n"]
-    assert last["left"] == [
-        f"files/{name}" for name in ("kept", "list", "log", "moved0", "moved1", "old", "zip")
-    ]
+    names = "kept list log moved0 moved1 new0 new0/deep new0/deep/file new1 new1/deep new1/deep/file old zip"
+    assert last["left"] == [f"files/{name}" for name in names.split()]
     assert last["beside"] == []
 
 
