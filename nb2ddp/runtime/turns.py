@@ -111,10 +111,10 @@ class _Turns(_DividedSteps):
         is_other = bool(self.rows.rules and divides and _largest_of_ranks(seen))
         self.states = self.draws.states(self.samples, start)
         is_due |= is_other | ((self._is_watched(step) or is_other) and self._needs_check(self._tried()))
-        why, tries = _UNKNOWN if is_due or not step else _OTHERWISE, 0
+        why, self.tries = _UNKNOWN if is_due or not step else _OTHERWISE, 0
         while why == _OTHERWISE:
-            self.states, tries = self.draws.states(self.samples, start), tries + 1
-            with _comparing() if tries > 1 else contextlib.nullcontext():
+            self.states, self.tries = self.draws.states(self.samples, start), self.tries + 1
+            with _comparing() if self.tries > 1 else contextlib.nullcontext():
                 why = self._compute(held)
             self.figures.restore(base)
             if why:
@@ -142,7 +142,7 @@ class _Turns(_DividedSteps):
         if of.is_apart:
             self.figures.restore(of.alone)
         self.figures.counts = of.is_apart
-        with contextlib.nullcontext() if turn in of.own else _comparing():
+        with _comparing() if self.tries or turn not in of.own else contextlib.nullcontext():
             note = of.made[turn, None] = self._record(turn, self.samples[turn], checked=True)
         loss = note.result.clone()
         of.is_apart &= not any(change.is_untold for change in note.changes.values())
