@@ -281,16 +281,13 @@ class _Turns(_DividedSteps):
 
     def _compare(self, of: _CheckedStep, of_ranks: list[Any], seen: list[list[_Note]]) -> str:
         """Return what of a checked step differs between the ranks; "" if nothing does."""
-        stands, tolerance, losses_apart = self._as_expected(seen), _rounding(self.trainer), 0.0
-        why = ""
+        stands, tolerance, apart, why = self._as_expected(seen), _rounding(self.trainer), 0.0, ""
         for turn, notes in enumerate(seen):
             first, *others = [note.result[0] for note in notes]
             if not all(_agree(first, loss, tolerance) for loss in others):
                 values = " and ".join(f"{loss:.6g}" for loss in (first, *others))
                 why = f"the loss of micro-batch {turn + 1} depends on what the rank computed before it ({values})"
-            losses_apart = max(
-                [losses_apart, *(abs(loss / first - 1) for loss in others if first == first != 0)]
-            )
+            apart = max([apart, *(abs(loss / first - 1) for loss in others if first == first != 0)])
         if not why and (what := self.figures.learn(seen)):
             why = f"{what} may depend on the micro-batches before"
         if why:
@@ -305,7 +302,7 @@ class _Turns(_DividedSteps):
         if difference > 10 * tolerance:
             return f"the ranks' gradients do not add up to those of one process (they differ by {difference:.1e})"
         self.is_compared = True
-        _checks.record(losses_apart, difference)
+        _checks.record(apart, difference)
         return ""
 
 
