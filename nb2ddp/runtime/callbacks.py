@@ -23,7 +23,7 @@ def _decide_on_rank_0(handler: Any) -> None:
     def call_event(event: str, args: Any, state: Any, control: Any, **options: Any) -> Any:
         control = call(event, args, state, control, **options)
         if event in _DECIDING and _run.meets:
-            held = [vars(control), *(handler.optimizer.param_groups if handler.optimizer else ())]
+            held = [vars(control), *getattr(handler.optimizer, "param_groups", ())]
             places = [(of, name) for of in held for name in of if isinstance(of[name], bool | float)]
             decided = torch.tensor([of[name] for of, name in places], dtype=torch.float64, device="cpu")
             dist.broadcast(decided, 0, group=_run.cpu_group)
