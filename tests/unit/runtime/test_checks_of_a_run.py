@@ -94,7 +94,7 @@ FAULTS = {
     "a rank's model is in evaluation": "net.eval() if rank == 1 else None",
     "a rank's optimizer steps otherwise": """
         if rank == 1:
-            opt.param_groups[0]["lr"] = 2e-2
+            opt.param_groups[0]["betas"] = 0.5, 0.6  # not a number, which would be rank 0's
     """,
 }
 WRONG_BUCKETS = """
@@ -268,7 +268,7 @@ OF_TRAINERS = {
     "a rank reads longer rows": "collate[0] = lambda rows: pad(rows + lm_rows(rank, 140, 141))",
     "a parameter of one rank moves": "torch.nn.init.zeros_(next(t.model.parameters())) if rank else None",
     "a rank's model is in evaluation": "t.model.train = lambda mode=True: nn.Module.train(t.model, not rank)",
-    "a rank's optimizer steps otherwise": "t.optimizer.param_groups[0].update(lr=0.5) if rank else None",
+    "a rank's optimizer steps otherwise": "t.optimizer.param_groups[0].update(betas=(0.5, 0.6)) if rank else None",
 }
 
 
