@@ -17,7 +17,7 @@ import ledger_page  # type: ignore[import-not-found]
 
 pytestmark = pytest.mark.launch
 
-SLICE = [("alpaca_sft", 3), ("peft_loop", 2)]
+SLICE = [("alpaca_sft", 3), pytest.param("peft_loop", 2, marks=pytest.mark.thorough)]
 BROKEN = ROOT / "tests" / "notebooks" / "classification.ipynb"
 TRAIN = "ddp_model = ddp.wrap_trainer(trainer)"
 NOT_AVERAGED = f"""\

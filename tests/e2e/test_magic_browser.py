@@ -75,6 +75,7 @@ def test_bar_and_curve_move_in_jupyterlab(lab: str) -> None:
         browser.close()
 
 
+@pytest.mark.thorough
 def test_a_button_runs_the_magic_in_a_new_cell(tmp_path: Path) -> None:
     line = "%run_ddp run.ipynb --cpu --nproc 2"
     cells = ["%load_ext nb2ddp", f"{line} --button", COLLECT + DATA + MODEL + LOOP + SAVE]
