@@ -34,6 +34,23 @@ ON_THREE = (
     "teacher_and_evaluation",
     "two_models",
 )
+# A neighbour shows much of the same; `make test-all` runs them.
+SELDOM = """
+a_mean_over_rows_that_the_model_selects_by_a a_new_head_and_clipping a_number_that_is_returned_later_and_first
+an_ignored_label_of_its_own_in_large_batches an_ignored_label_of_its_own_that_comes_late
+batch_norm_and_a_backward_for_each_loss batch_norm_and_two_calls_for_a_loss batch_norm_beside_a_sparse_embedding
+batches_with_no_label_and_masks_of_other_dtypes class_weights_in_the_model_of_a_class_that class_weights_inside
+class_weights_that_a_notebook_replaces_beside_a compiled_function contrastive_later counts_as_numbers
+dropout_and_noise dropout_of_attention_and_of_what_an_lstm_gives fewer_targets_among_one_rank_s_rows
+forks_the_generators_for_dropout gradients_that_are_kept_beyond_zero_grad history_in_a_list hook_on_a_layer
+kl_weight_ramps_up labels_are_ignored_late labels_with_weights_that_the_model_finds list_of_tensors_of_unlike_length
+more_rows_in_an_embedding no_row_has_a_label none_for_one_rank_s_rows nothing_to_add_for_one_rank_s_rows
+numpy_mixes_rows penalty_on_parameters_one_of_them_not_used retained_gradients second_derivative_alone
+sequence_first_as_long_as_the_batch shapes_are_shown sparse_embeddings_alone squeeze_of_a_last_batch_of_three_rows
+targets_that_are_missing_late two_calls_before_a_backward_for_each_the_first
+two_calls_before_a_backward_for_each_the_second values_that_two_arguments_choose_together_all
+weights_of_losses_in_the_model weights_of_values_that_are_alike_at_first words_for_some_rows
+""".split()
 # Some of their batches have fewer rows than there are ranks, or one of their tasks needs whole ones.
 WITH_WHOLE_BATCHES = (
     "cache_of_a_library",
@@ -94,7 +111,7 @@ RUNS = [
         path,
         ranks,
         id=f"{path.stem}-{ranks}",
-        marks=pytest.mark.thorough if (ranks == 3) != (path.stem in ON_THREE) else (),
+        marks=pytest.mark.thorough if (ranks == 3) != (path.stem in ON_THREE) or path.stem in SELDOM else (),
     )
     for path in PROGRAMS
     for ranks in ((2, 3) if expected_of(path) == "same" else (2,))
