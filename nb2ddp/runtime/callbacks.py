@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from nb2ddp.runtime.run_state import _run
 
-_DECIDING = "on_train_begin on_epoch_begin on_step_begin on_step_end on_epoch_end on_log on_evaluate on_save"
+_DECIDING = "train_begin epoch_begin step_begin step_end epoch_end log evaluate save".split()  # on_...
 
 
 def _decide_on_rank_0(handler: Any) -> None:
@@ -22,7 +22,7 @@ def _decide_on_rank_0(handler: Any) -> None:
     @functools.wraps(call)
     def call_event(event: str, args: Any, state: Any, control: Any, **options: Any) -> Any:
         control = call(event, args, state, control, **options)
-        if event in _DECIDING and _run.meets:
+        if event.removeprefix("on_") in _DECIDING and _run.meets:
             held = [vars(control), *getattr(handler.optimizer, "param_groups", ())]
             places = [(of, name) for of in held for name in of if isinstance(of[name], bool | float)]
             decided = torch.tensor([of[name] for of, name in places], dtype=torch.float64, device="cpu")
