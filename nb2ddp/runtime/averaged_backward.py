@@ -213,7 +213,7 @@ class _Backward:
 
     def finish(self, token: set[Any]) -> None:
         """Exchange the other buckets, and give the parameters the averages."""
-        armed, self.armed = self.armed, {}
+        armed, self.armed, self.lives = self.armed, {}, lambda: None  # a frame may keep the token
         for averaging in [of for of in armed if self.defers and not of.sparse]:
             self.pending[averaging] = armed.pop(averaging)
             averaging.mark(_Unexchanged)
