@@ -346,7 +346,8 @@ def plot(path: Path, ratios: dict[str, dict[str, float]]) -> None:
             )
     axes.plot([1, most], [1, most], color="lightgrey", linestyle="--", zorder=0)
     axes.set(xlabel="GPUs", ylabel="times as fast as one", xticks=range(1, most + 1))
-    axes.legend(frameon=False)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False)
     figure.savefig(path, bbox_inches="tight")
 
 
