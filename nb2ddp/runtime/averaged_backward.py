@@ -130,13 +130,16 @@ class _Averaging:
         _run.reduced.setdefault(id(self), weakref.ref(self))
 
     def _hook(self, bucket: _Bucket) -> Any:
+        own, of = weakref.ref(self), weakref.ref(bucket)  # a parameter ends with its model
+
         def _nb2ddp_is_ready(parameter: Any) -> None:
-            if self not in _backward.armed:
+            averaging, reached = own(), of()
+            if averaging is None or reached is None or averaging not in _backward.armed:
                 return
-            if torch._C._current_graph_task_id() != self.task:  # a re-entrant checkpoint's: more may follow
-                self.overlaps = False
-            bucket.left.discard(id(parameter))
-            if not bucket.left:
+            # in a re-entrant checkpoint's own backward() more may follow
+            averaging.overlaps &= torch._C._current_graph_task_id() == averaging.task
+            reached.left.discard(id(parameter))
+            if not reached.left:
                 _backward.launch()
 
         return _nb2ddp_is_ready

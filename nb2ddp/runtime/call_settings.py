@@ -39,7 +39,7 @@ class _Settings:
         self.seen: dict[Any, Any] = {}  # by setting, its latest value
         self.changes: dict[Any, int] = {}  # by setting, how often it has changed
         self.calls = 0
-        self.parts: list[Any] = []  # the model's modules
+        self.parts: list[Any] = []  # weak references to the model's modules
         self.moved: set[Any] = set()  # what a call of the model changes by itself
         # some change all the time, and may change the way that a call takes: for this rank, and for all
         self.vary = self.looks = False
@@ -96,13 +96,14 @@ class _Settings:
         return [changed, vary]
 
     def _settings(self, model: torch.nn.Module) -> Iterator[tuple[Any, Any]]:
-        yield ("modules",), [(type(p), getattr(type(p), "forward", None), p.training) for p in self.parts]
-        for number, part in enumerate(self.parts if len(self.parts) <= _MOST_MODULES else ()):
+        parts = [part for of in self.parts if (part := of()) is not None]
+        yield ("modules",), [(type(p), getattr(type(p), "forward", None), p.training) for p in parts]
+        for number, part in enumerate(parts if len(parts) <= _MOST_MODULES else ()):
             for name, value in vars(part).items():
                 if type(value) in _PLAIN_KINDS:
                     yield ("model", number, name), value
         roots = [*_of_modules(_own_parts(model)), *_names()]
-        for place in (*roots, *_walk(roots, _is_tiny, map(id, self.parts), lists=False)):
+        for place in (*roots, *_walk(roots, _is_tiny, map(id, parts), lists=False)):
             value = place.value
             if type(value) in _PLAIN_KINDS:
                 yield place.path, value

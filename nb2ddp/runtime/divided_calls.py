@@ -52,11 +52,14 @@ class _Split:
         self.plain, self.methods = set[str](), set[str]()  # that train nothing by themselves, and that do
         self.settings: dict[Any, _Settings] = collections.defaultdict(_Settings)  # by mode
         self.mode = True, True  # of this call: whether the model trains, and whether there are gradients
-        self.modules, self.batch_norms = list[Any](), list[Any]()  # of this call; norms not synchronised
+        # of this call, by weak references: a model ends where the notebook's does; norms not synchronised
+        self.modules, self.batch_norms = list[Any](), list[Any]()
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls, self.of_training, self.steps, self.began = 0, 0, 0, time.monotonic()
-        self.compared, self.kinds = _Comparison(self.model, self._run), set[Any]()  # that were compared
+        own: Any = weakref.proxy(self)
+        self.compared = _Comparison(self.model, lambda *given: own._run(*given))
+        self.kinds = set[Any]()  # that were compared
         self.joins = self.compared.joins
         self.paths, self.odd = _Paths(), 0  # and the latest call that was an exception
         self.rechecks: dict[Any, int] = {}  # by kind of call: outputs of another form, or by another path
@@ -165,9 +168,10 @@ class _Split:
     def _prepare(self, args: Any, kwargs: Any) -> None:
         """See what is trained; make a lazy model's parameters, and synchronise new batch norms."""
         model = self.model
-        self.modules = _modules(model)
+        modules = _modules(model)
+        self.modules = list(map(weakref.ref, modules))
         begins = torch.is_grad_enabled() and self.averaging.trained is None
-        if not (self.averaging.is_new(self.modules) or begins):
+        if not (self.averaging.is_new(modules) or begins):
             return
         if any(map(torch.nn.parameter.is_lazy, model.parameters())):
             if _hooks_of_notebook(model):
@@ -294,7 +298,7 @@ class _Split:
     def _run(self, args: Any, kwargs: Any, *, notes: bool = True) -> Any:
         model = next(of for of in _splits if _splits[of] is self)
         settings, first, self.paths.way = self.settings[self.mode], _nodes(), 0
-        looks = settings.looks and not _is_compiled(self.modules)
+        looks = settings.looks and not _is_compiled(of() for of in self.modules)
         with _as_it_was(model), self.paths if looks else contextlib.nullcontext():
             output = (self.function or model)(*args, **kwargs)
         self.paths.latest.add((self.paths.way, _nodes() - first))

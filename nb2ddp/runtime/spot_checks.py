@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _run, _say, _warn
 
 _CHECKS = os.environ.get("NB2DDP_CHECKS", "")  # how many of the first 300 steps, or "off"
@@ -98,9 +99,14 @@ class _SpotChecks:
         )
 
     def run_last(self) -> None:
-        """Compare once more at the end of a training what its parts have left in ``waiting``: weak references."""
-        for compare in [found for reference in self.waiting if (found := reference()) is not None]:
-            compare()
+        """Compare once more at the end of a training what its parts have left in ``waiting``: weak references.
+
+        What a rank's garbage collector has taken is left out by all. A collective.
+        """
+        found = [reference() for reference in self.waiting]
+        for compare, *lives in zip(found, *from_all_ranks([of is not None for of in found]), strict=True):
+            if compare is not None and all(lives):
+                compare()
 
     def say(self) -> None:
         """Print the summary on rank 0, once for what was recorded since the last time."""
