@@ -1,6 +1,5 @@
 """Let rank 0 decide for all ranks what a Trainer's callbacks decide, to stop or to save, and let it write alone."""
 
-import functools
 from typing import Any
 
 import torch
@@ -11,27 +10,23 @@ from nb2ddp.runtime.run_state import _run
 _DECIDING = "train_begin epoch_begin step_begin step_end epoch_end log evaluate save".split()  # on_...
 
 
-def _decide_on_rank_0(handler: Any) -> None:
-    """Give every rank rank 0's decisions after each event.
+class _OneDecision:
+    """A CallbackHandler that gives every rank rank 0's decisions after each event.
 
     A callback may look at the clock, the disk or a file, and the ranks do not look at the same moment: one would stop
     and the others wait for it, or take another learning rate. A broadcast of some bytes per event.
     """
-    call = handler.call_event
 
-    @functools.wraps(call)
-    def call_event(event: str, args: Any, state: Any, control: Any, **options: Any) -> Any:
-        control = call(event, args, state, control, **options)
+    def call_event(self, event: str, args: Any, state: Any, control: Any, **options: Any) -> Any:
+        control = super().call_event(event, args, state, control, **options)  # type: ignore[misc]
         if event.removeprefix("on_") in _DECIDING and _run.meets:
-            held = [vars(control), *getattr(handler.optimizer, "param_groups", ())]
+            held = [vars(control), *getattr(self.optimizer, "param_groups", ())]  # type: ignore[attr-defined]
             places = [(of, name) for of in held for name in of if isinstance(of[name], bool | float)]
             decided = torch.tensor([of[name] for of, name in places], dtype=torch.float64, device="cpu")
             dist.broadcast(decided, 0, group=_run.cpu_group)
             for (of, name), value in zip(places, decided.tolist(), strict=True):
                 of[name] = type(of[name])(value)
         return control
-
-    handler.call_event = call_event
 
 
 def _leave_writing_to_rank_0(trainer: Any) -> None:

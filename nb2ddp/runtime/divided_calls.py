@@ -59,8 +59,7 @@ class _Split:
         self.calls, self.of_training, self.steps, self.began = 0, 0, 0, time.monotonic()
         own: Any = weakref.proxy(self)
         self.compared = _Comparison(self.model, lambda *given: own._run(*given))
-        self.kinds = set[Any]()  # that were compared
-        self.joins = self.compared.joins
+        self.joins, self.kinds = self.compared.joins, set[Any]()  # that were compared
         self.paths, self.odd = _Paths(), 0  # and the latest call that was an exception
         self.rechecks: dict[Any, int] = {}  # by kind of call: outputs of another form, or by another path
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why

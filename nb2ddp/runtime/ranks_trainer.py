@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.callbacks import _decide_on_rank_0
+from nb2ddp.runtime.callbacks import _make_also, _OneDecision
 from nb2ddp.runtime.other_replicas import _compare, _trained
 from nb2ddp.runtime.process_group import _begin
 from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _RANK_VARIABLES, _run, _say
 from nb2ddp.runtime.same_data import _check_same_data
-from nb2ddp.runtime.saving import _drop_half_checkpoints, _wait_for_save
+from nb2ddp.runtime.saving import _wait_for_save, _WholeCheckpoints
 from nb2ddp.runtime.unseen_gradients import _average_gradients
 from nb2ddp.runtime.unsloth_sharding import _ask_unsloth_for
 
@@ -113,7 +113,7 @@ def wrap_rank_trainer(trainer: Any) -> Any:
         prepare()
     _check_same_data(getattr(trainer, "train_dataset", None))
     _wait_for_saves(trainer)
-    _decide_on_rank_0(trainer.callback_handler)
+    _make_also(trainer.callback_handler, _OneDecision)
     # Mixed precision as always, and no DDP: it has to be told what a step may leave out, an expert or a tower, say.
     model = trainer.model_wrapped = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
     model._is_accelerate_prepared = True  # by train() no more
@@ -239,7 +239,7 @@ def _wait_for_saves(trainer: Any) -> None:
     save_model = trainer.save_model
     if getattr(save_model, "_waits", False):
         return
-    _drop_half_checkpoints(trainer)
+    _make_also(trainer, _WholeCheckpoints)
 
     def save_and_wait(output_dir: Any = None, *args: Any, **options: Any) -> None:
         save_model(output_dir, *args, **options)

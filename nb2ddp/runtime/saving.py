@@ -1,7 +1,6 @@
 """Save so that no rank reads a folder before it is written, and nobody a checkpoint that is not whole."""
 
 import errno
-import functools
 import json
 import os
 import pathlib
@@ -28,16 +27,16 @@ def _wait_for_save(what: str) -> None:
         _wait_for_key(key, 0, _place())
 
 
-def _drop_half_checkpoints(trainer: Any) -> None:
-    """Remove a checkpoint that a Trainer could not write whole, on a full disk say: nobody is to resume from it."""
-    save = trainer._save_checkpoint
+class _WholeCheckpoints:
+    """A Trainer that removes a checkpoint which a full disk, say, has left in parts: nobody is to resume from it."""
 
-    @functools.wraps(save)
-    def save_or_drop(*args: Any, **options: Any) -> Any:
-        root = pathlib.Path(trainer.args.output_dir)
+    args: Any
+
+    def _save_checkpoint(self, *args: Any, **options: Any) -> Any:
+        root = pathlib.Path(self.args.output_dir)
         before = {*root.glob("checkpoint-*")} if _run.writes else set()
         try:
-            return save(*args, **options)
+            return super()._save_checkpoint(*args, **options)  # type: ignore[misc]
         except BaseException as error:
             is_full = root.exists() and shutil.disk_usage(root).free < 2**20
             for folder in {*root.glob("checkpoint-*")} - before if _run.writes else ():
@@ -48,5 +47,3 @@ def _drop_half_checkpoints(trainer: Any) -> None:
             if is_full and isinstance(error, RuntimeError):  # PyTorch's does not name it
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(root)) from error
             raise
-
-    trainer._save_checkpoint = save_or_drop

@@ -3,11 +3,11 @@
 import os
 from typing import Any
 
-from nb2ddp.runtime.callbacks import _decide_on_rank_0, _leave_writing_to_rank_0, _make_also
+from nb2ddp.runtime.callbacks import _leave_writing_to_rank_0, _make_also, _OneDecision
 from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run, _say
-from nb2ddp.runtime.saving import _drop_half_checkpoints, _wait_for_save
+from nb2ddp.runtime.saving import _wait_for_save, _WholeCheckpoints
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.turns import _Turns
 
@@ -51,11 +51,10 @@ def prepare_trainer(trainer: Any, whole: bool = False) -> None:
     _make_also(trainer, _InTurns)
     trainer.args._n_gpu = min(trainer.args.n_gpu, 1)
     _leave_writing_to_rank_0(trainer)
-    _decide_on_rank_0(trainer.callback_handler)
-    _drop_half_checkpoints(trainer)
+    _make_also(trainer.callback_handler, _OneDecision)
 
 
-class _InTurns:
+class _InTurns(_WholeCheckpoints):
     """What a Trainer does otherwise on several ranks."""
 
     _turns: _Turns
@@ -81,7 +80,7 @@ class _InTurns:
             super().log(logs, *args, **options)  # type: ignore[misc]
 
     def _save_checkpoint(self, *args: Any, **options: Any) -> None:
-        save = super()._save_checkpoint  # type: ignore[misc]
+        save = super()._save_checkpoint
         if not _run.meets or _run.writes:
             save(*args, **options)
         _wait_for_save("checkpoint")
@@ -95,7 +94,7 @@ class _InTurns:
     def save_model(self, output_dir: Any = None, *args: Any, **options: Any) -> None:
         super().save_model(output_dir, *args, **options)  # type: ignore[misc]
         if not (options.get("_internal_call") or (args and args[0])):
-            _wait_for_save(os.path.abspath(output_dir or self.args.output_dir))  # type: ignore[attr-defined]
+            _wait_for_save(os.path.abspath(output_dir or self.args.output_dir))
 
     def is_world_process_zero(self) -> bool:
         return _run.rank == 0
