@@ -125,6 +125,12 @@ DOWNLOADS = re.compile(
     r"|^gensim\.downloader\.load$|^(?:clip\.load|whisper\.load_model)$|^torchtext\.vocab\.(?:GloVe|FastText|CharNGram)$|^sklearn\.datasets\.fetch_\w+$|^torch_geometric\.datasets\.|^torchtext\.(?:\w+\.)?datasets\.|^dgl\.data\.\w*Dataset$"
     r"|\b[a-z]\w*\.load_data(?:set)?s?(?:_\w+)?$|^dgl\.graphbolt\.BuiltinDataset$|^keras\.datasets\.|^ogb\.\w+\.\w+Dataset$|^tensorflow_datasets\.load$"
 )
+# Functions, methods and classes out of sight that say by their name that they give data: given no more than settings,
+# they read it from the disk, where they may have put it first.
+GIVES_DATA = re.compile(
+    r"_*(?=[a-z]).*(?:(?<!meta)data(?:sets?)?|corp(?:us|ora)|loaders?)(?:_(?!args|config|info|names?)\w+)?"
+    r"|[A-Z]\w*(?:Dataset|DataModule|Corpus)"
+)
 # Methods of a dataset whose result Datasets caches on disk.
 CACHED_METHODS = frozenset({"map", "filter", "cast", "cast_column"})
 

@@ -377,5 +377,4 @@ class Calls(Kinds):
         return found
 
     def _of_library(self, node: cst.BaseExpression) -> Sequence[Key]:
-        root = root_of(node)
-        return [root] if isinstance(root, cst.Name) and self.is_imported(root.value) else []
+        return [root_of(node)] if self.is_of_import(node) else []

@@ -17,7 +17,7 @@ from nb2ddp.analysis.flow import Flow
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, CodeCell, Scope, root_of
-from nb2ddp.source.cst_nodes import keyword_of, method_of
+from nb2ddp.source.cst_nodes import is_word, keyword_of, method_of
 
 Key = cst.BaseExpression | cst.FunctionDef | cst.ClassDef | Binding
 _Steps = Generator[Key, str, str]
@@ -234,14 +234,24 @@ class Kinds(Flow):
 
     def _downloads(self, call: cst.Call, name: str) -> bool:
         """Match ``MNIST(download=True)`` and ``project.version(1).download()``, of a library and its objects."""
-        download, root = keyword_of(call, "download"), root_of(call.func)
-        if download is None and libraries.DOWNLOADS.search(name or f".{method_of(call)}") is None:
+        download = keyword_of(call, "download")
+        named = libraries.DOWNLOADS.search(name or f".{method_of(call)}") or self._gives_data(call, name)
+        if download is None and not named:
             return False
         if name in libraries.WRITING_FUNCTIONS or self.fetches_artifact(call):
             return False
-        if not (isinstance(root, cst.Name) and self.is_imported(root.value)) and not self.origins(root):
+        if not self.is_of_import(call.func) and not self.origins(root_of(call.func)):
             return False
         return download is None or cst_nodes.code_of(download) != "False"
+
+    def _gives_data(self, call: cst.Call, name: str) -> bool:
+        """Match ``Corpus.loaders("mini", 16)`` of a library or a module beside the notebook: it is given no data."""
+        named = libraries.GIVES_DATA.fullmatch(name.rpartition(".")[2])
+        if not named or name.partition(".")[0] in libraries.COMPUTING_PACKAGES:
+            return False
+        given = (self.value(a.value) for a in call.args if not is_word(a.keyword, "transform"))
+        is_setting = (isinstance(value, cst.BaseString | cst.BaseNumber | cst.Name) for value in given)
+        return self.is_of_import(call.func) and all(is_setting)
 
     def fetches_artifact(self, call: cst.Call) -> bool:
         """Match ``run.use_artifact("rows").download()`` of W&B, whose run is disabled on all ranks but rank 0."""

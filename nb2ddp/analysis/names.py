@@ -228,6 +228,11 @@ class Names(Tree):
         """Return whether some import binds a name."""
         return name in self._imported
 
+    def is_of_import(self, node: cst.BaseExpression) -> bool:
+        """Match ``np``, ``np.load`` and the like: what an import binds, and attributes of it."""
+        root = root_of(node)
+        return isinstance(root, cst.Name) and self.is_imported(root.value)
+
     def imports_of(self, package: str) -> tuple[cst.Import | cst.ImportFrom, ...]:
         """List the import statements that bring something of ``package``."""
         nodes = ((n, imported_modules(n)) for n in self.collected.import_nodes)

@@ -51,13 +51,10 @@ def _label(facts: Facts) -> Label:
 
 def _asks_outside(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call reads a clock, or is of a library's function that is not known to compute."""
-    name, owner = facts.qualified(call.func), call.func
-    while isinstance(owner, cst.Attribute):
-        owner = owner.value
+    name = facts.qualified(call.func)
     if name in libraries.CLOCKS:
         return True
-    is_library = isinstance(owner, cst.Name) and facts.is_imported(owner.value)
-    if not is_library or facts.called_functions(call):
+    if not facts.is_of_import(call.func) or facts.called_functions(call):
         return name in ("input", "open")
     if name.startswith(libraries.OF_THIS_MACHINE):
         return True

@@ -15,7 +15,7 @@ from nb2ddp.analysis import files
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.shell_commands import is_install
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Statement, root_of
+from nb2ddp.source.cells import Statement
 
 WRITES = "only rank 0 writes"
 
@@ -189,12 +189,10 @@ def _is_told_where(facts: Facts, call: cst.Call) -> bool:
     So are ``d2l.reorg_test(folder)`` and others whose names say that they move files.
     """
     named = (argument.keyword.value for argument in call.args if argument.keyword is not None)
-    root = root_of(call.func)
     moves = libraries.REARRANGES.fullmatch(facts.qualified(call.func)) is not None
     if (libraries.OUTPUTS.isdisjoint(named) and not moves) or not isinstance(facts.parent(call), cst.Expr):
         return False
-    of_library = isinstance(root, cst.Name) and facts.is_imported(root.value)
-    if not of_library or facts.called_functions(call):
+    if not facts.is_of_import(call.func) or facts.called_functions(call):
         return False
     computes = facts.qualified(call.func).partition(".")[0] in libraries.COMPUTING_PACKAGES
     return not computes and not any(facts.kind(argument.value) for argument in call.args)

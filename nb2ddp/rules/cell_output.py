@@ -21,7 +21,6 @@ from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Insert, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import root_of
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -55,12 +54,12 @@ def _drawing(facts: Facts) -> Callable[[cst.Call], bool]:
     named = any(map(facts.imports_of, ("matplotlib", "seaborn")))
 
     def draws(call: cst.Call) -> bool:
-        name, root = facts.qualified(call.func), root_of(call.func)
+        name = facts.qualified(call.func)
         if name.startswith(_LIBRARIES):
             return _DRAWS_NOTHING.match(name) is None
         if facts.called_functions(call):
             return False
-        if isinstance(root, cst.Name) and facts.is_imported(root.value):  # it may draw with matplotlib
+        if facts.is_of_import(call.func):  # it may draw with matplotlib
             return (
                 isinstance(facts.parent(call), cst.Expr)
                 and _DRAWS.search(name.rpartition(".")[2]) is not None

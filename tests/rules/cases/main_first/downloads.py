@@ -56,6 +56,29 @@ from roboflow import Roboflow
 with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
     rows = Roboflow("key").workspace().project("p").version(1).download("coco")
 
+# case: data of a module out of sight, which is given settings alone
+from helpers import Corpus, check_mnist_dataset_exists
+from torchvision import transforms
+size = 16
+train_loader, test_loader = Corpus.loaders_from_mini("clean", size)
+folder = check_mnist_dataset_exists()
+rows = Corpus.WordsDataset("words", transform=transforms.Compose([]))
+# output
+from helpers import Corpus, check_mnist_dataset_exists
+from torchvision import transforms
+size = 16
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    train_loader, test_loader = Corpus.loaders_from_mini("clean", size)
+    folder = check_mnist_dataset_exists()
+    rows = Corpus.WordsDataset("words", transform=transforms.Compose([]))
+
+# case: data that is made of other data
+from helpers import Rows, RowsDataset, make_loaders
+table = Rows(3)
+train_loader, test_loader = make_loaders(table, 16)
+rows = RowsDataset(table[:10], 16)
+more = RowsDataset(size=16, rows=table.first())
+
 # case: a function of the notebook that has the argument
 def rows_of(folder, download):
     return [folder, download]
