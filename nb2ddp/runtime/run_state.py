@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 is_main_process: bool = int(os.environ.get("RANK", "0")) == 0
-show = sys.displayhook  # prints the last value of a cell, as a notebook does
 
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE")
 _GROUP_TIMEOUT = timedelta(hours=1)

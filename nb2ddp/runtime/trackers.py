@@ -21,6 +21,14 @@ def save_plots() -> None:
         pyplot.close("all")
 
 
+def show(value: Any) -> None:
+    """Print the last value of a cell, on rank 0; a figure of Plotly's is saved as plot_1.html. No rank waits."""
+    if not hasattr(type(value), "write_html"):
+        sys.displayhook(value)
+    elif is_main_process:
+        value.write_html(f"plot_{next(_plot_numbers)}.html")
+
+
 def on_main_process(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``function`` on rank 0; on the other ranks one that does nothing with its arguments. No rank waits."""
     return function if is_main_process else _write_nothing

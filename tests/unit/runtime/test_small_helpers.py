@@ -43,6 +43,24 @@ def test_plots_are_saved_once(run: Run, ranks: int) -> None:
     assert plots == {"plot_1.png": "1", "plot_2.png": "4", "plot_3.png": "2"}
 
 
+# Of Plotly's figures, which show themselves in a browser, only what writes them to a file.
+FIGURE = """
+class Figure:
+    def write_html(self, path):
+        open(path, "x").write("a figure")
+
+ddp.show(Figure())
+ddp.show(Figure())
+"""
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_figures_of_plotly_are_saved_once(run: Run, ranks: int) -> None:
+    ended = run(FIGURE, ranks)
+    assert not any(ended.codes), ended.text
+    assert {path.name for path in ended.folder.glob("plot_*")} == {"plot_1.html", "plot_2.html"}
+
+
 @pytest.mark.parametrize("ranks", [0, 2, 3])
 def test_what_a_rank_knows_of_itself(run: Run, ranks: int) -> None:
     ended = run("ddp.show(3)\nddp.show(None)\nnote(main=ddp.is_main_process, bf16=ddp.has_bf16)\n", ranks)

@@ -12,6 +12,15 @@ import matplotlib.pyplot as plt
 plt.plot([1])
 ddp.save_plots()
 
+# case: a figure of Plotly's
+import plotly.graph_objects as go
+fig = go.Figure(data=[go.Scatter(y=[1])])
+fig.show("colab")
+# output
+import plotly.graph_objects as go
+fig = go.Figure(data=[go.Scatter(y=[1])])
+ddp.show(fig)
+
 # case: a chat page
 demo = gr.ChatInterface(chat)
 demo.launch(share=True)
