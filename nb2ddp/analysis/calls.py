@@ -355,8 +355,8 @@ class Calls(Kinds):
                 return frozenset({key})
             case cst.Name(value=name) if self.is_imported(name):
                 return frozenset({name})
-            case cst.Call(func=cst.Attribute()):
-                sources = self._of_library(key.func)
+            case cst.Call(func=cst.Attribute(value=owner, attr=attr)):
+                sources = [owner] if attr.value in libraries.MODEL_METHODS else self._of_library(key.func)
             case cst.Attribute(attr=attr):
                 sources = [*self.assigned(attr.value)] or self._of_library(key)
             case Binding(node=cst.Param(), scope=cst.FunctionDef() as function) if (

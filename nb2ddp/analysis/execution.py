@@ -25,7 +25,7 @@ class Execution(Calls):
         self._sharded, self._is_asked = sharded, False
         self._searches: dict[Callable[[cst.Call], bool], Solver[cst.CSTNode, bool]] = {}
         self._sites: dict[cst.CSTNode, list[cst.Call | cst.For | cst.CompFor]] = {}
-        self._loops: dict[cst.Call, cst.For | cst.While | None] = {}
+        self._loops: dict[cst.Call, cst.For | cst.While | cst.Call | None] = {}
 
     # ---- calls ----------------------------------------------------------------------------------
 
@@ -163,15 +163,19 @@ class Execution(Calls):
             return given(call, 0, "trainer")
         return None
 
-    def training_loop(self, call: cst.Call) -> cst.For | cst.While | None:
+    def training_loop(self, call: cst.Call) -> cst.For | cst.While | cst.Call | None:
         """Return the loop around a call of ``backward()``, or around a call that leads to it, the nearest first.
 
-        Calls are followed through the notebook's functions and methods. None for what a Trainer's methods do: its own
-        loop calls them, and a loop in them takes several steps of one micro-batch.
+        Calls are followed through the notebook's functions and methods. ``optimizer.step(closure)`` calls the closure
+        again and again by itself. None for what a Trainer's methods do: its own loop calls them, and a loop in them
+        takes several steps of one micro-batch.
         """
         if call not in self._loops:
             loops = (loop for loop in self.loops_to(call) if not isinstance(loop, cst.BaseComp))
-            self._loops[call] = None if self._is_of_trainer(call) else next(loops, None)
+            steps = (
+                s for s in self.sites(call) if isinstance(s, cst.Call) and method_of(s) == "step" and s.args
+            )
+            self._loops[call] = None if self._is_of_trainer(call) else next(loops, None) or next(steps, None)
         return self._loops[call]
 
     def loops_to(self, node: cst.CSTNode) -> Iterator[cst.For | cst.While | cst.BaseComp]:

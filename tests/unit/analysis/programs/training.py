@@ -203,6 +203,32 @@ evaluate(model)
 # answer: for i in range(3):
 # answer:     optimizer.step(closure)
 
+# case: a step that calls the closure again and again by itself
+optimizer = torch.optim.LBFGS(model.parameters(), max_iter=50)
+def closure():
+    loss = model(x).sum()
+    loss.backward()
+    return loss
+# %%
+optimizer.step(closure)
+# %%
+evaluate(model)
+# answer: optimizer.step(closure)
+
+# case: a step whose closure is a method of a module on its GPU
+class Fitted(nn.Module):
+    def closure(self):
+        loss = self(x).sum()
+        loss.backward()
+        return loss
+net = Fitted().to("cuda")
+optimizer = torch.optim.LBFGS(net.parameters(), max_iter=50)
+# %%
+optimizer.step(net.closure)
+# %%
+evaluate(net)
+# answer: optimizer.step(net.closure)
+
 # case: a method that is passed
 class Fitter:
     def __init__(self, model, loader):
