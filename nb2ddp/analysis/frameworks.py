@@ -236,7 +236,14 @@ def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
         return not of_module and not _only_transforms(facts, owner)
     made = facts.parent(call)  # model = model.train() only switches its mode
     keeps = isinstance(made, cst.Assign) and cst_nodes.code_of(made.targets[0].target) not in names
-    return keeps or len(call.args) > 1 or any(_TRAINER.search(part.rpartition(".")[2]) for part in names)
+    told = any(map(_says_how_long, call.args)) or len(call.args) > 1
+    return keeps or told or any(_TRAINER.search(part.rpartition(".")[2]) for part in names)
+
+
+def _says_how_long(argument: cst.Arg) -> bool:
+    """Match ``train(100)`` and ``train(max_epochs=100)``; the mode of a module is ``train(True)`` or ``train(mode=x)``."""
+    number = isinstance(argument.value, cst.Integer) and argument.value.value not in ("0", "1")
+    return number or (argument.keyword is not None and argument.keyword.value != "mode")
 
 
 def commands(facts: Facts) -> Iterator[Training]:

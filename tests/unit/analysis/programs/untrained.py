@@ -297,6 +297,23 @@ model.fit(train_objectives=[(loader, loss)])
 # answer: trains with Sentence Transformers' old fit(), which nb2ddp does not convert: its loop over batches
 # answer: cell 4
 
+# case: a model of a library that is told how long it trains
+import lib
+model = lib.Model(table)
+# %%
+model.train(100)
+# answer: this notebook calls `model.train()` of lib, whose training nb2ddp does not convert
+# answer: cell 2
+
+# case: a model of a library that is told its mode
+import lib
+model = lib.Model(table)
+# %%
+model.train(True)
+model.train(mode=False)
+# answer: no Trainer, no loop with backward(), and no fit() of a model
+# answer: no cell
+
 # case: a runner that is told to train
 from lib import Runner
 runner = Runner()
