@@ -115,6 +115,7 @@ COMMANDS = (
 _TRAINING = frozenset(
     "fit train fit_one_cycle fine_tune finetune learn train_model run_training run_training_loop run".split()
 )
+_HOW_LONG = re.compile(r"\d\d|[2-9]|(?!mode\b)\w+ *=[^=]")  # train(100), and not train(mode=True)
 _TRAINER = re.compile(r"train|runner|learner|engine|solver|agent", re.IGNORECASE)
 _PREPARES = re.compile(
     r"(?:Label|OneHot|Ordinal|Target)Encoder|Scaler|Normali[sz]er|Standardi[sz]|Tokenizer|Vectorizer"
@@ -236,14 +237,8 @@ def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
         return not of_module and not _only_transforms(facts, owner)
     made = facts.parent(call)  # model = model.train() only switches its mode
     keeps = isinstance(made, cst.Assign) and cst_nodes.code_of(made.targets[0].target) not in names
-    told = any(map(_says_how_long, call.args)) or len(call.args) > 1
-    return keeps or told or any(_TRAINER.search(part.rpartition(".")[2]) for part in names)
-
-
-def _says_how_long(argument: cst.Arg) -> bool:
-    """Match ``train(100)`` and ``train(max_epochs=100)``; the mode of a module is ``train(True)`` or ``train(mode=x)``."""
-    number = isinstance(argument.value, cst.Integer) and argument.value.value not in ("0", "1")
-    return number or (argument.keyword is not None and argument.keyword.value != "mode")
+    more = len(call.args) > 1 or any(_HOW_LONG.match(cst_nodes.code_of(argument)) for argument in call.args)
+    return keeps or more or any(_TRAINER.search(part.rpartition(".")[2]) for part in names)
 
 
 def commands(facts: Facts) -> Iterator[Training]:
