@@ -217,14 +217,8 @@ OWN_BUFFERS = frozenset(
     "tempfile.SpooledTemporaryFile tempfile.mkdtemp tempfile.mkstemp tempfile.TemporaryDirectory".split()
 )
 
-# Open a file for a log and keep it open: the function, and the argument that names the file.
-LOG_FILES = {
-    "logging.basicConfig": "filename",
-    "logging.FileHandler": "filename",
-    "logging.handlers.RotatingFileHandler": "filename",
-    "logging.handlers.TimedRotatingFileHandler": "filename",
-    "loguru.logger.add": "sink",
-}
+# Opens a file for a log and keeps it open; those of logging's handlers, the runtime opens on rank 0 alone.
+LOG_SINK = "loguru.logger.add"
 # Classes whose objects write TensorBoard's event files.
 EVENT_WRITERS = frozenset(
     "torch.utils.tensorboard.SummaryWriter torch.utils.tensorboard.writer.SummaryWriter "

@@ -169,7 +169,7 @@ def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
             "trainer",
             "accelerator",
         )  # these write once by themselves
-    if name in libraries.LOG_FILES:
+    if name == libraries.LOG_SINK:
         return kept_open(facts, call) is not None
     is_callback = name.endswith("Callback")  # which begins to write when a Trainer calls it
     if (not is_callback and tracks(facts, call, libraries.TRACKERS)) or _is_told_where(facts, call):
@@ -244,8 +244,8 @@ def appends(facts: Facts, call: cst.Call) -> bool:
 
 def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     """Return the path of a file that a call opens for writing with no ``with`` that closes it."""
-    if (argument := libraries.LOG_FILES.get(facts.qualified(call.func))) is not None:
-        return cst_nodes.given(call, 0, argument)
+    if facts.qualified(call.func) == libraries.LOG_SINK:
+        return cst_nodes.given(call, 0, "sink")
     return None if isinstance(facts.parent(call), cst.WithItem) else opened(facts, call)
 
 
@@ -260,7 +260,7 @@ def stays_open(facts: Facts, call: cst.Call) -> bool:
     """Return whether the file of `kept_open` is open while the ranks train: no rank reads it before they have."""
     if kept_open(facts, call) is None:
         return False
-    if facts.qualified(call.func) in libraries.LOG_FILES:
+    if facts.qualified(call.func) == libraries.LOG_SINK:
         return True
     around = facts.parent(call)
     if isinstance(around, cst.Attribute) or (isinstance(around, cst.Arg) and not _is_kept(facts, around)):

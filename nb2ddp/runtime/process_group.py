@@ -1,6 +1,7 @@
 """Start a rank, and join the process group."""
 
 import atexit
+import logging
 import os
 import pathlib
 import shutil
@@ -58,6 +59,8 @@ def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, 
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 -- errors still reach stderr
         os.dup2(sys.stdout.fileno(), 1)  # what writes past it, too
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # rank 0 alone is asked
+        opens_log: Any = logging.FileHandler.__init__  # whoever makes one: rank 0 alone keeps logs
+        logging.FileHandler.__init__ = lambda log, filename, *a, **k: opens_log(log, os.devnull, *a, **k)  # type: ignore[method-assign]
         os.environ["WANDB_MODE"] = "disabled"  # one run, rank 0's
         # Unsloth writes the modules that it compiles; two ranks in one folder would read half-written ones.
         os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", _SCRATCH)

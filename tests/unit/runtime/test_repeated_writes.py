@@ -35,7 +35,6 @@ FORMS = {
     "os.open": "os.close(os.open('log.txt', os.O_CREAT | os.O_WRONLY | os.O_APPEND))",
     "pathlib": "pathlib.Path('log.txt').write_text('a')",
     "gzip": "gzip.open('log.txt', 'at').close()",
-    "handler": "logging.handlers.WatchedFileHandler('log.txt').close()",
     "remove": "list(map(suppressed(os.remove), ['log.txt']))",
     "rmtree": "suppressed(shutil.rmtree)('log.txt')",
     "replace": "suppressed(os.replace)('none', 'log.txt')",
@@ -45,7 +44,7 @@ FORMS = {
     "numpy": "[write('log.txt', [1]) for write in [numpy.savetxt]]",
 }
 IMPORTS = """
-import codecs, contextlib, functools, gzip, logging.handlers, os, pathlib, shutil, numpy, torch
+import codecs, contextlib, functools, gzip, os, pathlib, shutil, numpy, torch
 def suppressed(function):
     def call(*args):
         with contextlib.suppress(OSError): function(*args)

@@ -65,6 +65,34 @@ note(names=names, found=sorted(name for name in os.listdir() if name in ("0.txt"
 """
 
 
+LOGS = """
+import logging.handlers, os
+log = logging.getLogger("run")
+log.addHandler(logging.FileHandler("plain.log"))
+log.addHandler(logging.handlers.RotatingFileHandler(filename="sizes.log", maxBytes=30, backupCount=2))
+log.addHandler(logging.handlers.TimedRotatingFileHandler("times.log", "S", delay=True))
+for step in range(3):
+    log.warning("step %d of the run", step)
+logging.shutdown()
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_one_rank_keeps_the_files_of_logging(run: Run, tmp_path: Path, ranks: int) -> None:
+    ended = run(LOGS, ranks)
+    assert not any(ended.codes), ended.text
+    assert next(tmp_path.rglob("plain.log")).read_text().split("\n") == [
+        *(f"step {step} of the run" for step in range(3)),
+        "",
+    ]
+    assert sorted(path.name for path in tmp_path.rglob("*s.log*")) == [
+        "sizes.log",
+        "sizes.log.1",
+        "sizes.log.2",
+        "times.log",
+    ]
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_one_rank_removes_what_every_rank_takes_from_a_list(run: Run, ranks: int) -> None:
     ended = run(OLDEST, ranks)

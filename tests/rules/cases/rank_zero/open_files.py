@@ -83,17 +83,19 @@ t = SFTTrainer(llm, callbacks=[Log(), file])
 t.train()
 
 # case: a log file
-file = logging.FileHandler("a")
+from loguru import logger
+file = logger.add("a")
 class Log(TrainerCallback):
     def __init__(self):
-        self.file = logging.FileHandler("a")
+        self.file = logger.add("a")
 t = SFTTrainer(llm, callbacks=[Log(), file])
 t.train()
 # output
-file = logging.FileHandler("a" if ddp.is_main_process else os.devnull)
+from loguru import logger
+file = logger.add("a" if ddp.is_main_process else os.devnull)
 class Log(TrainerCallback):
     def __init__(self):
-        self.file = logging.FileHandler("a" if ddp.is_main_process else os.devnull)
+        self.file = logger.add("a" if ddp.is_main_process else os.devnull)
 t = SFTTrainer(llm, callbacks=[Log(), file])
 t.train()
 

@@ -120,11 +120,17 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
         figure = plt.savefig("a.png")
 
 # case: a log
-logging.basicConfig(filename="a.log")
+from loguru import logger
+logger.add("a.log")
 # output
+from loguru import logger
 with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
-        logging.basicConfig(filename="a.log")
+        logger.add("a.log")
+
+# case: a log of logging's, which the run keeps to rank 0, whoever opens it
+logging.basicConfig(filename="a.log")
+handler = logging.FileHandler("b.log")
 
 # case: a command
 os.system("ls")
