@@ -116,6 +116,7 @@ _TRAINING = frozenset(
     "fit train fit_one_cycle fine_tune finetune learn train_model run_training run_training_loop run".split()
 )
 _HOW_LONG = re.compile(r"\d\d|[2-9]|(?!mode\b)\w+ *=[^=]")  # train(100), and not train(mode=True)
+_NAMED = re.compile(r"\{(?:shlex\.split\()?(\w+)(?:\.split\(\)|\))?\}|\$(\w+)")  # {command} and $command
 _TRAINER = re.compile(r"train|runner|learner|engine|solver|agent", re.IGNORECASE)
 _PREPARES = re.compile(
     r"(?:Label|OneHot|Ordinal|Target)Encoder|Scaler|Normali[sz]er|Standardi[sz]|Tokenizer|Vectorizer"
@@ -245,10 +246,10 @@ def commands(facts: Facts) -> Iterator[Training]:
     """Yield the shell lines, and the programs that ``subprocess`` starts, that seem to train."""
     for shell in shell_calls(facts):
         if shell.is_shell and not shell.is_install and not facts.is_dead(shell.call):
-            yield from _of_command(shell.call, shell.command)
+            yield from _of_command(facts, shell.call, shell.command)
     for call in facts.live_calls:
         if facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS and call.args:
-            yield from _of_command(call, _words_of(call.args[0].value))
+            yield from _of_command(facts, call, _words_of(call.args[0].value))
 
 
 def _words_of(command: cst.BaseExpression) -> str:
@@ -260,7 +261,14 @@ def _words_of(command: cst.BaseExpression) -> str:
     return text if text is not None else f"{{{cst_nodes.code_of(command)}}}"
 
 
-def _of_command(call: cst.Call, text: str) -> Iterator[Training]:
+def _of_command(facts: Facts, call: cst.Call, text: str) -> Iterator[Training]:
+    def named(found: re.Match[str]) -> str:
+        made = [
+            b.value for b in facts.bindings(found[1] or found[2]) if b.value and b.order < facts.order(call)
+        ]
+        return _words_of(made[-1]) if made else found[0]
+
+    text = _NAMED.sub(named, text)
     for part in re.split(r"&&|\|\||[;|\n]", re.sub(r"\\\s*\n", " ", text)):
         words = _plain_words(part)
         if not _is_training(words):

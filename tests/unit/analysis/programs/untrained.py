@@ -266,6 +266,22 @@ for x in loader:
 # answer: it starts the processes itself: give it --multi_gpu --num_processes 2
 # answer: cell 2
 
+# case: a command that a name holds
+steps = 10
+command = f"accelerate launch {arguments(steps)} train_network.py"
+# %%
+!{command}
+# answer: what trains here is the command `accelerate launch {arguments(steps)} train_network.py`
+# answer: cell 2
+
+# case: a command that a name holds, and a function splits
+import subprocess
+command = "python train.py"
+# %%
+subprocess.run(command.split())
+# answer: what trains here is the command `python train.py`
+# answer: cell 2
+
 # case: a module without a loop
 %%writefile engine.py
 x = 1
