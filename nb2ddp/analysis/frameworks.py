@@ -167,6 +167,12 @@ def _framework_of(facts: Facts, function: cst.BaseExpression) -> Framework | Non
         own = (d.node for each in facts.nodes(cst.Name, within=call) for d in facts.definitions(each.value))
         if any(facts.gives_gradients(inner) for target in own for inner in facts.calls_in(target)):
             name = "torch.multiprocessing.start_processes"
+    if isinstance(call, cst.Call) and facts.is_arguments_class(function):
+        _, given = facts.argument(call, "deepspeed")
+        asked = isinstance(
+            facts.value(given) or facts.bound(given), cst.BaseString | cst.Dict | cst.Call | cst.IfExp
+        )
+        name = "deepspeed.initialize" if asked else name
     if method not in _ALL_METHODS and _ALL_FUNCTIONS.match(name) is None:
         return None
     path = f".{cst_nodes.code_of(function)}"
