@@ -16,6 +16,7 @@ from libcst import matchers as m
 
 from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
+from nb2ddp.analysis.common_paths import changes_state
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
 
@@ -73,16 +74,7 @@ def remembering_rewards(facts: Facts, trainer: cst.Call) -> tuple[cst.FunctionDe
     several = given.elements if isinstance(given, cst.List | cst.Tuple) else ()
     values = [element.value for element in several] or ([given] if given is not None else [])
     called = dict.fromkeys(function for value in values for function in facts.run_by(value))
-    return tuple(function for function in called if _remembers(facts, function))
-
-
-def _remembers(facts: Facts, function: cst.FunctionDef) -> bool:
-    if m.findall(function, m.Global() | m.Nonlocal()):
-        return True
-    if any(facts.contains(function, target) for target in facts.attribute_targets):
-        return True
-    changed = facts.changes_in(function.body)
-    return any(all(b.scope is not function for b in facts.bindings(name)) for name in changed)
+    return tuple(function for function in called if changes_state(facts, function.body))
 
 
 # ---- what earlier micro-batches have left --------------------------------------------------------

@@ -46,7 +46,10 @@ from nb2ddp.rewriting.findings import Batch, Decline, Edit, Finding, Insert, Not
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
-_OWN_COMPLETIONS = "each rank samples its own completions: an equivalent run, not the notebook's own figures"
+_OWN_COMPLETIONS = (
+    "each rank samples its own completions: not the notebook's own figures, and an equivalent run where rewards keep "
+    "nothing from call to call"
+)
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:

@@ -74,6 +74,9 @@ def keeps(completions): seen.append(completions)
 class Counts:
     def __init__(self): self.n = 0
     def __call__(self, completions): self.n = self.n + 1
+class Tallies:
+    def __init__(self): self.seen = {{}}
+    def __call__(self, completions): self.seen[completions[0]] = len(self.seen)
 counts, several = Counts(), [plain, keeps]
 trainer = GRPOTrainer(llm, reward_funcs={given})
 """
@@ -86,6 +89,7 @@ trainer = GRPOTrainer(llm, reward_funcs={given})
         ("keeps", ["keeps"]),
         ("[plain, keeps, counts]", ["keeps", "__call__"]),
         ("[Counts()]", ["__call__"]),
+        ("[Tallies()]", ["__call__"]),
         ("several", ["keeps"]),
         ("'a model'", []),
     ],
