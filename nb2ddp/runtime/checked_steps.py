@@ -17,6 +17,8 @@ class _CheckedStep:
         rank, size = _run.rank, _run.world_size
         self.held, self.tried, self.is_apart = held, tried, rank > 0
         self.plan = [_Unit(turn, None, turn * size // count) for turn in range(count)]
+        self.way: Any = None  # how ranks above 0 divide an only micro-batch meanwhile
+        self.parts: Any = ({}, "")  # what this rank gives of it
         self.own = range(-(-rank * count // size), -(-(rank + 1) * count // size))
         self.made: dict[Any, _Note] = {}  # by micro-batch and part
         self.alone = base  # values after this rank's micro-batches so far

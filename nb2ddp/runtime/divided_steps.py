@@ -17,9 +17,12 @@ from nb2ddp.runtime.row_parts import _RowParts
 from nb2ddp.runtime.run_state import _run, _say, _warn
 from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.step_plans import _in_parts, _planned, _Unit
-from nb2ddp.runtime.summed_gradients import _aside, _distance, _rounding, _taken
+from nb2ddp.runtime.summed_gradients import _add_gradients, _aside, _distance, _rounding, _taken
 
 _How = tuple[bool, bool]  # whether a part leaves out padding, and whether it drops out as the whole does
+# the rows of a micro-batch, its parts, what is known of padding if these give the whole, and how they are computed
+_Way = tuple[_Rows, list[_Part], bool | None, _How]
+_Made = tuple[dict[int, tuple[_Note, list[Any]]], str]  # by part, with gradients; and what was wrong
 
 
 class _DividedSteps:
@@ -39,8 +42,10 @@ class _DividedSteps:
         self.states: list[tuple[Any, ...]] = []
         self.of_model: list[Any] = []
         self.trained: list[Any] = []  # parameters, as of the beginning of the step
+        self.checked: Any = None  # the step under way, a `_CheckedStep`
         self.drops_gradients = False  # a micro-batch does, those of the ones before it
-        self.watched, self.epoch = 0, 0
+        self.epoch = 0
+        self.spent = 0.0  # what checks cost, in steps of the ranks
 
     def _left_over(self) -> list[int]:
         """Return the micro-batches of this step that would leave a rank without one, where rows may be divided."""
@@ -102,44 +107,55 @@ class _DividedSteps:
         self.rows.why_not = why
         _checks.failed(f"parts of a micro-batch do not give the whole: {why}. From here on none is divided")
 
-    def _try_parts(self, turn: int, whole: _Note, alone: list[Any]) -> None:
-        """Compute this rank's rows of a micro-batch, and find how the ranks' parts give the whole. A collective."""
-        rules, reasons = self.rows, list[str]()
-        known, trims = bool(rules.rules), [True, False] if rules.trims is None else [rules.trims]
+    def _ways(self, turn: int, *, drops: bool) -> Iterator[_Way]:
+        """Yield the ways in which a micro-batch may be divided, with and without common padding."""
+        rules, in_order = self.rows, self._meets or drops
+        how = drops and not torch.cuda.is_available()
+        trims = [False] if drops else [True, False] if rules.trims is None else [rules.trims]
+        for blocks, trimmed in itertools.product([rules.blocks] if rules.rules else [1, 2], trims):
+            rows = _Rows(self.samples[turn], blocks)
+            first, *parts = _in_parts(rows, by_length=not in_order)[::-1] or [()]
+            if len(first) > 1 and not self._gathers:
+                # one row without padding, and with other signs than those of other parts
+                row = first[-1] if in_order else max(first, key=rows.lengths.__getitem__)
+                first, parts = (row,), [tuple(other for other in first if other != row), *parts]
+            saves = any(rows.width(part, trims=True) < rows.columns for part in parts)
+            if saves or not trimmed or False not in trims:  # else it shows nothing
+                yield rows, [first, *parts], trimmed if saves or drops else rules.trims, (trimmed, how)
+
+    def _meanwhile(self) -> _Way | None:
+        """Return how ranks above 0 divide a step's only micro-batch while rank 0 computes the whole; None if not."""
+        drops, modules = self.rows.drops, [*self.trainer.model.modules()]
+        if not self.rows.rules:
+            drops = any("Dropout" in type(part).__name__ and getattr(part, "p", 0) for part in modules)
+        is_near = drops and (torch.cuda.is_available() or _run.dropout is None)
+        is_sparse = any(getattr(part, "sparse", False) for part in modules)
+        if len(self.samples) > 1 or self._tried() < 0 or self._gathers or is_near or is_sparse:
+            return None
+        return next(self._ways(0, drops=drops))
+
+    def _try_parts(self, turn: int, whole: _Note | None, alone: list[Any], first: Any) -> None:
+        """Compute rows of a micro-batch, but what is ``first``, and find how parts give the whole. A collective."""
+        rules, reasons, known, why = self.rows, list[str](), bool(self.rows.rules), ""
         drops = any(self.draws.expected(self.samples[turn])[2:])
-        if drops and _run.dropout is None:
+        if drops and (_run.dropout is None or not (known or self._left_over())):
             self._say_undivided(_DRAWS)
             return
         near = drops and torch.cuda.is_available()  # each rank's own: compared without dropout
-        of_whole: _Note | None = whole
-        trims = [False] if drops else trims
-        if near:
-            of_whole = None
-            _taken(self.trained)
-            with contextlib.suppress(Exception), _comparing(), _without_dropout():
-                of_whole = self._record(turn, self.samples[turn])
-                _read_losses([of_whole])
-            alone = _aside(self.trained)
-        for blocks, trimmed in itertools.product([rules.blocks] if known else [1, 2], trims):
-            rows = _Rows(self.samples[turn], blocks)
-            parts = _in_parts(rows, by_length=not self._meets)
-            saves = any(rows.width(part, trims=True) < rows.columns for part in parts)
-            if trimmed and not saves and False in trims:
-                continue  # shows nothing
-            draws = drops and not near
-            with _without_dropout() if near else contextlib.nullcontext():
-                why = self._why_no_parts(turn, rows, parts, of_whole, alone, (trimmed, draws))
-            reasons.append(why)
-            if not why:
-                rules.blocks, rules.trims = blocks, trimmed if saves or drops else rules.trims
-                rules.drops |= drops
-                rules.compared.add(rules.kind(rows, parts))
-                break
-        why = _DRAWS if _DRAWS in reasons else reasons[0]
-        why = why if all(reasons) else ""
+        with _without_dropout() if near else contextlib.nullcontext():
+            for way, made in itertools.chain(first, ((way, None) for way in self._ways(turn, drops=drops))):
+                made = made or self._compute_parts(turn, way, meanwhile=near)
+                why = self._why_no_parts(way, made, whole, alone)
+                reasons.append(why)
+                if not why:
+                    rows, parts, rules.trims, _ = way
+                    rules.blocks, rules.drops = rows.blocks, rules.drops | drops
+                    rules.compared |= rules.kinds(rows, parts)
+                    break
+        why = why and (_DRAWS if _DRAWS in reasons else reasons[0])
         _taken(self.trained)
-        if not why and not known and (drops or rules.rules[0] != _SUM) and not self._left_over():
-            why = _DRAWS if drops else _EVEN
+        if not why and not known and rules.rules[0] != _SUM and not self._left_over():
+            why = _EVEN
         if why and known and why != _DRAWS:
             self._divide_no_more(why)
         elif why:
@@ -152,10 +168,26 @@ class _DividedSteps:
             )
 
     def _is_watched(self, step: int) -> bool:
-        """Return whether the losses of parts are to be looked at again: in step 2, 4, 8 and so on, and in epochs."""
-        epoch, self.epoch = self.epoch, int(self.trainer.state.epoch or 0)
-        is_new = epoch != self.epoch and 2 * self.watched <= step
-        return bool(self.rows.rules) and _checks.is_on and (is_new or not step & (step + 1))
+        """Return whether losses of parts are compared: in step 2, 4, 8 and so on, and in epochs, if it costs little."""
+        state, epoch = self.trainer.state, self.epoch
+        self.epoch = int(state.epoch or 0)
+        is_now = epoch != self.epoch or step == 1  # when nothing is divided yet
+        if not (self.rows.rules and _checks.is_on and (is_now or not step & (step + 1))):
+            return False
+        count = sum(len(rows.lengths) for rows in self.batches)
+        cost = _run.world_size**2 / max(1, count) / 2  # forward() of a row for each rank
+        is_watched = self._may(cost * (2 - is_now), state.max_steps if step == 1 else step)
+        self.spent += cost * is_watched
+        return is_watched
+
+    def _of_check(self) -> float:
+        """Return what a check of this step costs beyond it, in steps of the ranks."""
+        return _run.world_size - 1 + (self._tried() >= 0 and self._meanwhile() is None) / len(self.samples)
+
+    def _may(self, cost: float, steps: int) -> bool:
+        """Return whether a check may cost so much, in steps of the ranks, in a run of so many."""
+        most = (_run.world_size - 1) * (_MOST_AT_FIRST + _MOST_OF_STEPS * steps)
+        return _checks.is_asked or self.spent + cost <= most
 
     def _needs_check(self, turn: int) -> bool:
         """Compare the loss of a few rows, of one for each part, with those of the parts, by forward(). A collective.
@@ -164,88 +196,89 @@ class _DividedSteps:
         """
         if turn < 0:
             return False
-        self.watched += 1
-        rules, batch, notes = self.rows, self.batches[turn], list[_Note]()
-        twice = tuple(place // 2 % len(batch.lengths) for place in range(2 * _run.world_size))
-        few = batch.of(twice, trims=False)
-        rows = _Rows(few, rules.blocks)
-        parts = _in_parts(rows, by_length=not self._meets)
-        near = rules.drops and torch.cuda.is_available()
-        how = rules.trims is True, rules.drops and not near
+        rules, few = self.rows, tuple(range(len(self.batches[turn].lengths))[: _run.world_size])
+        rows = _Rows(self.batches[turn].of(few, trims=False), rules.blocks)
+        near, parts = rules.drops and torch.cuda.is_available(), _in_parts(rows, by_length=not self._meets)
+        way = rows, parts, None, (rules.trims is True, rules.drops and not near)
         with (
-            contextlib.suppress(Exception),
-            _comparing(),
             _with_backward(self.trainer, lambda *_, **__: None),
             _without_dropout() if near else contextlib.nullcontext(),
         ):
-            notes.append(self._record(turn, few))
-            self.figures.restore(self.figures.base)
-            part = parts[min(_run.rank, len(parts) - 1)]
-            notes.append(self._record_part(turn, rows, part, 1.0, how))
-        _read_losses(notes)
-        self.figures.restore(self.figures.base)
-        _taken(self.trained)
-        seen = _exchange([note.result[0] for note in notes])
-        if any(len(losses) < 2 for losses in seen):
-            self.doubtful = turn
-            return True
-        whole, losses = seen[0][0], [losses[1] for losses in seen[: len(parts)]]
-        rules.rules = rules.narrow(rows, parts, losses, whole, _rounding(self.trainer))
-        if rules.rules:
+            why = self._why_no_parts(way, self._compute_parts(turn, way, meanwhile=True), None, None)
+        if not why:
             _checks.record(0.0)
+        elif why == _NO_SUM:
+            self._divide_no_more(why)
         else:
-            self._divide_no_more(_NO_SUM)
-        return False
+            self.doubtful = turn
+        return why not in ("", _NO_SUM)
 
-    def _why_no_parts(
-        self, turn: int, rows: _Rows, parts: list[_Part], whole: _Note | None, alone: list[Any], how: _How
-    ) -> str:
-        """Return why parts do not give the whole; "" where they do, and then their rules are noted. A collective."""
-        parameters, note, error = self.trained, None, _DRAWS if whole is None else ""
-        _taken(self.trained)
-        self.figures.restore(self.figures.base)  # parts begin where the whole did
-        if len(parts) < 2:
-            return "it holds no rows that can be divided, or a single one"
+    def _compute_parts(self, turn: int, way: _Way, *, meanwhile: bool = False) -> _Made:
+        """Compute this rank's parts; ``meanwhile`` rank 0 computes all rows (-1), or each rank if rows are gathered."""
+        found, error, (rows, parts, _, how) = dict[int, tuple[_Note, list[Any]]](), "", way
+        ranks = range(int(meanwhile and not self._gathers), _run.world_size)
+        more = len(parts) - len(ranks)  # which the first of them computes, too
+        own = [number for number in range(len(parts)) if ranks[max(0, number - more)] == _run.rank]
+        own = [-1, *own] if meanwhile and (self._gathers or not _run.rank) else own
         try:
-            if _run.rank < len(parts):
+            for number in own if len(parts) > 1 else ():
+                _taken(self.trained)
+                self.figures.restore(self.figures.base)  # parts begin where the whole did
                 with _comparing():
-                    note = self._record_part(turn, rows, parts[_run.rank], 1.0, how, checked=True)
+                    if number < 0:
+                        note = self._record(turn, rows.inputs, checked=True)
+                    else:
+                        note = self._record_part(turn, rows, parts[number], 1.0, how, checked=True)
+                found[number] = note, _aside(self.trained)
+                untold = any(change.is_untold for change in note.changes.values())
+                if self.checked and (untold or self.checked.held.changed()):
+                    error = _STOPS  # one call, as in one process
+                    break
         except Exception as raised:
             error = f"its rows alone raise {type(raised).__name__}"
-        _read_losses([note] if note is not None else [])
-        seen = _exchange((note, bytes(p.grad is not None for p in parameters), error, whole))
-        if why := next((error for *_, error, _ in seen if error), ""):
+        _read_losses([note for note, _ in found.values()])
+        return found, error
+
+    def _why_no_parts(self, way: _Way, made: _Made, whole: Any, alone: list[Any] | None) -> str:
+        """Return why parts do not give the whole, or ""; ``alone``: its gradients, if they count. A collective."""
+        (rows, parts, _, (_, draws)), (found, error), learnt = way, made, self.rows
+        _taken(self.trained)
+        self.figures.restore(self.figures.base)
+        if len(parts) < 2:
+            return "it holds no rows that can be divided, or a single one"
+        seen = _exchange(({number: note for number, (note, _) in found.items()}, error, whole))
+        if why := next((error for _, error, _ in seen if error), ""):
             return why
-        whole = seen[0][-1] or _Note()  # every rank saw it a little otherwise, and all are to decide alike
-        notes = [note for note, *_ in seen if note is not None]
+        of_parts = {number: note for notes, *_ in seen[::-1] for number, note in notes.items()}
+        whole = of_parts.pop(-1, seen[0][-1])  # rank 0's, for all are to decide alike
+        notes = [of_parts[number] for number in range(len(parts))]
         if any(note.is_near or note.draws != whole.draws for note in notes):
             return _DRAWS
-        if whole.draws != _NOTHING and not how[1]:
+        if whole.draws != _NOTHING and not draws:
             return _DRAWS
-        tolerance, weights = _rounding(self.trainer), self.rows.figure_weights(rows, parts)
-        found = self.rows.narrow(rows, parts, [note.result[0] for note in notes], whole.result[0], tolerance)
-        if not found:
-            return _NO_SUM
-        for parameter in parameters:
-            if parameter.grad is not None:
-                parameter.grad *= weights[found[0]][_run.rank]
-        self._sum(parameters, [has for _, has, *_ in seen])
-        if max(_exchange(_distance(parameters, alone))) > 10 * tolerance:
+        tolerance, weights = _rounding(self.trainer), learnt.figure_weights(rows, parts)
+        rules = learnt.narrow(rows, parts, [note.result[0] for note in notes], whole.result[0], tolerance)
+        if not rules or alone is None:
+            learnt.rules = rules or learnt.rules
+            return "" if rules else _NO_SUM
+        _, alone = found.pop(-1, (None, alone))
+        for number, (_, gradients) in found.items():
+            weight = weights[rules[0]][number]
+            _add_gradients(self.trained, [of if of is None else of * weight for of in gradients])
+        self._sum(self.trained, _exchange(bytes(p.grad is not None for p in self.trained)))
+        if _exchange(_distance(self.trained, alone))[0] > 10 * tolerance:
             return "the gradients of its rows do not add up"
-        self.rows.rules = found
-        figure = self.rows.learn_figures(weights, notes, whole, self.figures.sources)
+        learnt.rules = rules
+        figure = learnt.learn_figures(weights, notes, whole, self.figures.sources)
         if not figure:
-            self.rows.branches |= self.rows.asked | self.rows.unlike(notes)
-            self.rows.asked.clear()
+            learnt.branches |= learnt.asked | learnt.unlike(notes)
+            learnt.asked.clear()
         return figure and f"{figure} cannot be put together from the ranks' rows"
 
     def _record_part(
         self, turn: int, rows: _Rows, part: _Part, weight: float, how: _How, *, checked: bool = False
     ) -> _Note:
-        """Compute rows of a micro-batch, whose loss counts with a weight in backward().
-
-        On CPUs its dropout is that of these rows in one process, on GPUs this rank's own.
-        """
+        """Compute rows of a micro-batch, with a weight in backward(); on GPUs its dropout is this rank's own."""
         trims, draws = how
         inputs, backward = rows.of(part, trims=trims), self.trainer.accelerator.backward
         near = torch.cuda.is_available() or rows.blocks > 1
@@ -288,10 +321,7 @@ class _DividedSteps:
         return list(found.values())
 
     def _sum(self, parameters: list[Any], has: list[bytes]) -> None:
-        """Sum the gradients of all ranks; ``has`` says of each rank which parameters have one.
-
-        A parameter to which no rank has a gradient keeps none, as in one process.
-        """
+        """Sum the gradients of all ranks; a parameter for which no rank ``has`` one keeps none, as in one process."""
         dense = []
         for parameter, *of_ranks in zip(parameters, *has, strict=True):
             if not any(of_ranks):
@@ -302,6 +332,8 @@ class _DividedSteps:
         _sum_in_buckets(dense)
 
 
+_MOST_AT_FIRST, _MOST_OF_STEPS = 1.5, 0.005  # that checks may cost, for each rank but one
+_STOPS = "what a part of it changes cannot be put back"
 _DRAWS = "it draws random numbers"
 _NO_SUM = "its loss is no sum or mean over its rows"
 _EVEN = "a step has as many for each rank, and rows are divided to even these out only where a loss is a sum over rows"

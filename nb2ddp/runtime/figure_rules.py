@@ -1,13 +1,10 @@
-"""Tell how a value changed, and by which rule: a list grows, a number is added to, a value is set.
-
-A rule is not guessed: it has to explain what all ranks saw of a value in all micro-batches of a checked step.
-"""
+"""Tell by which rule a value changed (a list grows, a number is added to, one is set), from what all ranks saw."""
 
 import operator
 import pickle
 from typing import Any
 
-from nb2ddp.runtime.figure_values import _UNTOLD, _appended, _printed, _sent
+from nb2ddp.runtime.figure_values import _UNTOLD, _appended, _sent
 from nb2ddp.runtime.kept_values import _GROWS, _MOST, _Path, _Place
 from nb2ddp.runtime.random_draws import _NOTHING, _Counts
 from nb2ddp.runtime.value_copies import _ABSENT, _agree
@@ -133,7 +130,9 @@ def _copied_from(path: _Path, paths: dict[_Path, None], seen: list[list[_Note]])
 
 def _are_same_events(one: list[Any], other: list[Any]) -> bool:
     """Return whether two ranks printed and logged the same of a micro-batch, up to the last digits of numbers."""
-    texts = [_numbers_apart(_printed(events)) for events in (one, other)]
+    texts = [
+        _numbers_apart("".join(value for kind, value in events if kind == "print")) for events in (one, other)
+    ]
     logs = [[value[0] for kind, value in events if kind == "log"] for events in (one, other)]
     return _agree(texts[0], texts[1], 1e-3) and _agree(logs[0], logs[1], _CLOSE)
 

@@ -78,10 +78,6 @@ class _Printed(io.TextIOBase):
         return len(text)
 
 
-def _printed(events: list[Any]) -> str:
-    return "".join(value for kind, value in events if kind == "print")
-
-
 def _appended(before: Any, after: Any) -> Any:
     """Return what was added to a container, for a list at its end; None where other items changed."""
     if isinstance(before, str):

@@ -1,13 +1,10 @@
 """Note what a micro-batch leaves behind beside its gradients, and put together what the ranks' micro-batches left.
 
-A Trainer keeps figures by itself (TRL's lists of metrics, counts of tokens), and so does the notebook's own code: a
-list that ``compute_loss`` fills, a counter, what it prints or logs. Each rank computes some micro-batches of a step
-alone. What one of them changed is noted, and every rank then applies the notes of all micro-batches in the
-notebook's order.
-
-How a value changes (a list grows, a number is added to, a value is replaced) is not guessed: in a step that is
-checked every rank computes every micro-batch, each from another state, and only the rule that explains what all of
-them saw is taken.
+A Trainer keeps figures (TRL's lists of metrics, counts of tokens), and so does the notebook's own code: a list that
+``compute_loss`` fills, a counter, what it prints or logs. What a micro-batch changed is noted by the rank that
+computed it, and every rank applies the notes of all in the notebook's order. How a value changes (a list grows, a
+number is added to, a value is replaced) is not guessed: in a checked step only the rule that explains what all ranks
+saw is taken.
 """
 
 import contextlib
@@ -81,11 +78,6 @@ class _Figures:
         self.now = dict(taken)
         return taken
 
-    def begin(self) -> _Values:
-        """Return what all values are at the beginning of a step."""
-        self.base = self.snapshot()
-        return self.base
-
     def record(
         self, compute: Callable[[], Any], number: int, state: tuple[Any, ...], *, checked: bool = False
     ) -> _Note:
@@ -132,7 +124,7 @@ class _Figures:
     def _set_counters(self, number: int) -> None:
         for path, added in self.counters.items():
             if path not in self.base and not number:
-                self._remove(path)
+                _remove(*self._place(path))
                 self.now.pop(path, None)
                 continue
             value = (self.base[path][1] if path in self.base else 0) + number * added
@@ -287,9 +279,6 @@ class _Figures:
         return (
             value.to(device) if isinstance(value, torch.Tensor) else [self._at_home(path, of) for of in value]
         )
-
-    def _remove(self, path: _Path) -> None:
-        _remove(*self._place(path))
 
 
 @functools.cache

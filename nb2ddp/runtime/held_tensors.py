@@ -1,7 +1,4 @@
-"""See whether a micro-batch changes what is neither the trained model nor a figure: a teacher that follows it, say.
-
-Such a change depends on the micro-batches before, so the ranks cannot compute them alone.
-"""
+"""See whether a micro-batch changes what is neither trained nor a figure, a teacher say: later ones may read that."""
 
 import sys
 import weakref

@@ -1,9 +1,8 @@
 """Find the values that the notebook's own code keeps.
 
-A micro-batch of a Trainer, or a call of a loop's model, may leave more behind than gradients: a name that counts, a
-list that grows, an attribute of an object, a class or a function, a variable of a closure, a default value, the state
-of a random generator, the place of an iterator. They are found from the names and the modules that the notebook has;
-what a library keeps for itself is not looked into.
+A micro-batch or a call may leave more behind than gradients: a name that counts, a list that grows, an attribute of
+an object, a class or a function, a variable of a closure, a default value, the state of a generator, the place of an
+iterator. They are found from the notebook's names and modules; what a library keeps for itself is not looked into.
 """
 
 import array

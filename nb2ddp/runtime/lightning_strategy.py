@@ -16,13 +16,13 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.callbacks import _make_also
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
-from nb2ddp.runtime.random_numbers import _installed
 from nb2ddp.runtime.rank_zero import main_process_first, main_process_only
 from nb2ddp.runtime.repeated_writes import _Effect
 from nb2ddp.runtime.run_state import _T, _run
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.trained_models import parallelize_trained
 from nb2ddp.runtime.unseen_gradients import _reduce_unseen
+from nb2ddp.runtime.whole_files import _installed
 
 
 def lightning_trainer(make: Callable[..., _T]) -> Callable[..., _T]:

@@ -8,12 +8,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from nb2ddp.runtime.autograd_patches import _average_asked_gradients, _show_whole_gradients
 from nb2ddp.runtime.averaged_backward import _backward
-from nb2ddp.runtime.random_numbers import _installed
 from nb2ddp.runtime.repeated_writes import _warn_of_repeated_writes
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.split_classes import _splits
 from nb2ddp.runtime.unseen_gradients import _reduce_unseen
-from nb2ddp.runtime.whole_files import _save_whole_files, _whole
+from nb2ddp.runtime.whole_files import _installed, _save_whole_files, _whole
 
 
 @functools.cache

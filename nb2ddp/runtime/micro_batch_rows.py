@@ -105,22 +105,18 @@ class _Rows:
         rows: list[list[int]] = counted.reshape(len(counted), -1).sum(1).view(-1, len(self.lengths)).tolist()
         return rows
 
-    def kind(self, parts: list[_Part]) -> Any:
-        """What tells one kind of batch from another: of another data set, or with rows that may count differently."""
+    def kinds(self, parts: list[_Part]) -> set[Any]:
+        """What tells batches apart: names, types, and signs of uneven number (a loss may leave out what is below 0)."""
         values = self.inputs if isinstance(self.inputs, Mapping) else dict(enumerate(_leaves(self.inputs)))
-        return frozenset(
-            (name, value if isinstance(value, str) else (type(value), *self._uneven_signs(value, parts)))
-            for name, value in values.items()
-        )
-
-    def _uneven_signs(self, value: Any, parts: list[_Part]) -> list[str]:
-        """Return which signs a value for each row has more often in one part: a loss may leave out those below 0."""
-        if getattr(value, "ndim", 0) != 1 or len(value) != len(self.lengths) or value.is_complex():
-            return [str(getattr(value, "ndim", 0))]
-        signs = [str(sign) for sign in value.sign().tolist()]
-        return sorted(
-            s for s in {*signs} if len({sum(signs[row] == s for row in part) for part in parts}) > 1
-        )
+        found: set[Any] = {tuple(values)}
+        for name, value in values.items():
+            ndim = getattr(value, "ndim", 0)
+            found.add((name, value if isinstance(value, str) else (type(value), ndim)))
+            if ndim == 1 and len(value) == len(self.lengths) and not value.is_complex():
+                signs = value.sign().tolist()
+                counts = {sign: {sum(signs[row] == sign for row in part) for part in parts} for sign in signs}
+                found |= {(name, sign) for sign in counts if len(counts[sign]) > 1}
+        return found
 
     @functools.cached_property
     def counts(self) -> dict[str, list[int]]:

@@ -1,14 +1,9 @@
-"""Show the libraries one process: this rank's own GPU, and no variables of torchrun's.
-
-Transformers, Accelerate, TRL and Unsloth then run the notebook's own training on every rank, as they do in the
-notebook. That there are other ranks only this module knows.
-"""
+"""Show the libraries one process: this rank's own GPU, and no variables of torchrun's."""
 
 import os
 import sys
 
 import torch
-import torch.distributed as dist
 
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.store import _store
@@ -54,11 +49,3 @@ def _hide_launcher() -> None:
     """Let libraries find no launcher: told of one, Accelerate wraps a model with DDP for a single process too."""
     for name in _HIDDEN if "RANK" in os.environ else ():
         os.environ.pop(name, None)
-
-
-def _hide_group() -> None:
-    """Let libraries find no process group: torchmetrics, say, would add up what each rank has counted whole.
-
-    They ask `torch.distributed.is_initialized`; PyTorch's own collectives ask in `torch.distributed.distributed_c10d`.
-    """
-    dist.is_initialized = lambda: not _run.is_hidden

@@ -67,7 +67,7 @@ class _Predictions:
 
     def _compute(self, compute: Callable[[Any], Any]) -> None:
         figures, start = self.trainer._turns.figures, _random_state()
-        base = figures.begin()
+        base = figures.base = figures.snapshot()
         made: dict[int, Any] = {}
 
         def record(turn: int) -> _Note:

@@ -15,7 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from nb2ddp.runtime.ending import _SCRATCH, _end_on_error, _leave_script
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
-from nb2ddp.runtime.one_process import _hide_group, _hide_launcher, _hide_ranks
+from nb2ddp.runtime.one_process import _hide_launcher, _hide_ranks
 from nb2ddp.runtime.random_numbers import _random_state, _seed_all, _set_random_state
 from nb2ddp.runtime.run_state import _GROUP_TIMEOUT, _run
 from nb2ddp.runtime.store import _store
@@ -115,8 +115,10 @@ def init_process_group() -> None:
         if torch.cuda.is_available():
             _run.cpu_group = dist.new_group(backend="gloo", timeout=_GROUP_TIMEOUT)
         from_all_ranks(None)  # gloo fails on a rank that still connects to one which ends at once
-        if _run.is_hidden:
-            _hide_group()
+        if (
+            _run.is_hidden
+        ):  # torchmetrics, say, would add up what each rank has counted; PyTorch's own ask elsewhere
+            dist.is_initialized = lambda: not _run.is_hidden
     if dist.get_world_size() != _run.world_size:
         raise RuntimeError("vLLM keeps the ranks apart: update unsloth and unsloth_zoo to 2026.10.9 or newer")
 

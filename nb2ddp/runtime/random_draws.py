@@ -1,9 +1,8 @@
 """Know the random states that one process has at the beginning of each micro-batch of a step.
 
-Dropout draws random numbers, as masks and noise do. A generator's state after a micro-batch is the one before it,
-advanced by as many numbers as were drawn; and how many that is depends on the shapes of the micro-batch. What each
-has drawn is measured, so that a rank can go on from where the micro-batches of other ranks will leave off. At the end
-of the step the ranks compare: where another number was drawn than expected, the step is computed again.
+A generator's state after a micro-batch is the one before it, advanced by as many numbers as were drawn: by dropout,
+masks or noise. That depends on the micro-batch's shapes and is measured, so that a rank can go on from where those
+of other ranks will leave off. Where another number was drawn than expected, the step is computed again.
 """
 
 from collections.abc import Mapping

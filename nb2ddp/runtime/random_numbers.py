@@ -1,6 +1,5 @@
 """Seed the random generators, and keep them alike on all ranks."""
 
-import importlib.util
 import multiprocessing
 import random
 import sys
@@ -24,10 +23,6 @@ def _seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     if numpy := sys.modules.get("numpy"):  # which PyTorch imports where it is installed
         numpy.random.seed(seed)
-
-
-def _installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
 
 
 def _random_state() -> tuple[Any, ...]:

@@ -36,11 +36,10 @@ def _fingerprint(parameter: torch.Tensor) -> str:
 def check_replicas(model: Any = None, result: _T | None = None) -> _T | None:
     """Compare the trained parameters that each rank has whole, bit for bit, and return ``result``.
 
-    Compared are those of ``model``, of all models that were wrapped since the last call, and what optimizers have
-    trained beside. Without ``model`` they are those of all divided and wrapped models. Of those that are sharded every
-    number is on one rank: there is nothing to compare. A difference does not end the run: what rank 0 trained is saved
-    first, then the script ends with exit code 1. Then says how many steps of the run were recomputed as one process.
-    Every rank waits for the digests of all ranks.
+    Compared are those of ``model`` (without it, of all divided and wrapped models), of all models that were wrapped
+    since the last call, and what optimizers have trained beside; of sharded ones there is nothing to compare. Where
+    they differ, the script saves what rank 0 trained and ends with exit code 1. Then says how many steps of the run
+    were recomputed as one process. Every rank waits for the digests of all ranks.
     """
     if _run.world_size == 1:
         return result

@@ -1,9 +1,9 @@
 """Divide the rows of a micro-batch over the ranks: where ranks would have none, or to even out what they compute.
 
-Whether a loss is a sum over the step's items, a mean over rows or a mean over labels is not looked up: in a checked
-step the ranks compute the whole micro-batch and their rows of it, and the weights are taken by which the losses, the
-gradients and the figures of the parts give those of the whole. Where no weights do, one rank computes it whole. So it
-is found out too whether columns that are padding in all rows of a part can be left out.
+Whether a loss is a sum over the step's items or a mean over rows or labels is not looked up: in a checked step a
+micro-batch is computed whole and in parts, and those weights are taken by which losses, gradients and figures of the
+parts give the whole's. So it is found out too whether common padding can be left out. Where none do, one rank
+computes it whole.
 """
 
 from collections.abc import Collection
@@ -15,7 +15,7 @@ from nb2ddp.runtime.micro_batch_rows import _SUM, _WEIGHTS, _Part, _Rows
 from nb2ddp.runtime.value_copies import _agree
 
 _SET = ", set anew"
-_MOST_KINDS = 16  # of batches that are compared: a text in them may be another one each time
+_MOST_KINDS = 32  # of what batches hold: a text in them may be another one each time
 _CLOSE_FIGURES = 1e-3  # figures of parts and of the whole, in 16 bits
 
 
@@ -27,7 +27,7 @@ class _RowParts:
         self.blocks = 1  # chosen and rejected answers stand in two blocks of rows in a batch of preferences
         self.trims: bool | None = None  # whether parts leave out padding; None where no check has shown it
         self.drops = False  # the model drops out
-        self.compared: set[Any] = set()  # kinds of batches of which parts were compared with the whole
+        self.compared: set[Any] = set()  # what batches hold of which parts were compared with the whole
         self.rules: list[str] = []  # by which the parts gave the whole in all checks so far
         self.of_figures: dict[_Path, list[str]] = {}
         self.why_not = ""
@@ -50,16 +50,15 @@ class _RowParts:
 
     def is_unsure(self, rows: _Rows, parts: list[_Part]) -> bool:
         """Return whether this kind of batch was not compared, or two ways that have held give it other losses."""
-        if not self.rules or (
-            len(self.compared) < _MOST_KINDS and self.kind(rows, parts) not in self.compared
-        ):
+        is_new = len(self.compared) < _MOST_KINDS and not self.kinds(rows, parts) <= self.compared
+        if not self.rules or is_new:
             return bool(self.rules)
         weights = self.weights(rows, parts) if len(self.rules) > 1 else {}
         known = [weights[rule] for rule in self.rules if rule in weights]
         return any(not _agree(known[0], other, 1e-6) for other in known[1:])
 
-    def kind(self, rows: _Rows, parts: list[_Part]) -> Any:
-        return rows.kind(parts), self.drops and len(rows.lengths)
+    def kinds(self, rows: _Rows, parts: list[_Part]) -> set[Any]:
+        return rows.kinds(parts) | ({len(rows.lengths)} if self.drops else set())
 
     def narrow(
         self, rows: _Rows, parts: list[_Part], losses: list[float], whole: float, tolerance: float
@@ -117,10 +116,7 @@ class _RowParts:
         return False
 
     def unlike(self, parts: list[_Note]) -> set[int]:
-        """Return the decisions in which Python went different ways, as far as no check has shown that they may.
-
-        Also, below -1, how many nodes the graph of a part's loss has, where no part that was compared had as many.
-        """
+        """Return decisions in which Python went different ways, and (below -1) sizes of graphs that none has shown."""
         chosen, found = [part.chosen for part in parts], {-2 - part.nodes for part in parts}
         if len({*map(len, chosen)}) > 1:
             return {-1, *found} - self.branches

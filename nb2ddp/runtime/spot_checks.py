@@ -1,7 +1,6 @@
 """Choose the steps that a run recomputes as one process does, and keep what the comparisons have shown.
 
-The parts that train ask `is_checked` at each step, compare, and call `record` or `failed`. The record is in
-``_run.checks``; `summary` makes the line for the end of the run from it.
+Parts that train ask `is_checked` at each step, compare, and call `record` or `failed`; `summary` tells it in the end.
 """
 
 import contextlib

@@ -1,8 +1,7 @@
 """Plan which rank computes which micro-batches of a step, and which of their rows.
 
 The costliest goes first, each to the rank with the least to do. Where rows may be divided, the micro-batch is cut in
-two by the length of its rows as long as that makes the step shorter: because a cut evens out the ranks, or because
-its shorter rows no longer carry the padding of the longer ones.
+two by their length as long as that makes the step shorter: it evens out the ranks, or short rows carry less padding.
 """
 
 import functools

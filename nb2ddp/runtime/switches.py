@@ -18,7 +18,7 @@ class _Switches:
         """Return whether a value is another one than in the step before: the 1st, 2nd, 4th, 8th time and so on.
 
         One that changes in most steps, a count of them say, counts in its 1st, 16th and 256th change. ``now`` is what
-        `_Figures.begin` gives; ``figures`` are what micro-batches change.
+        `_Figures.snapshot` gives; ``figures`` are what micro-batches change.
         """
         before, self.before, found = self.before, now, False
         self.steps += 1

@@ -15,11 +15,9 @@ from nb2ddp.runtime.turns import _Turns
 def wrap_trainer(trainer: Any, batch: str = "preserve", whole: bool = False) -> Any:
     """Let the ranks compute a Trainer's micro-batches in turns, and return its model.
 
-    Called right before ``trainer.train()``. The Trainer stays one process's on each rank, with the notebook's own
-    batch, sampler, losses and callbacks; with ``batch="scale"`` a step has as many times its micro-batches as there
-    are ranks, and with ``whole`` every rank computes all micro-batches: they write where only one process may, or read
-    what earlier ones of the step have left. Every
-    rank waits for the others.
+    Called right before ``trainer.train()``; every rank waits for the others. The Trainer stays one process's on each
+    rank. With ``batch="scale"`` a step has as many times its micro-batches as there are ranks; with ``whole`` every
+    rank computes all of them: they write where only one process may, or read what earlier ones of the step have left.
     """
     prepare_trainer(trainer, whole)
     for prepare in _run.at_trainer:
@@ -37,10 +35,7 @@ def wrap_trainer(trainer: Any, batch: str = "preserve", whole: bool = False) -> 
 
 
 def prepare_trainer(trainer: Any, whole: bool = False) -> None:
-    """Let the ranks divide what a Trainer evaluates and predicts, and rank 0 alone write. No rank waits.
-
-    With ``whole`` nothing is divided: every rank computes all batches.
-    """
+    """Let the ranks divide what a Trainer evaluates and predicts, not if ``whole``, and rank 0 write. No rank waits."""
     if _run.world_size == 1 or isinstance(trainer, _InTurns):
         return
     trainer._turns = _Turns(trainer)

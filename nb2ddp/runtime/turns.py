@@ -1,13 +1,12 @@
 """Compute the micro-batches of each accumulation step in turns, one process's Trainer on every rank.
 
-Each rank runs the notebook's own Trainer on the notebook's own arguments, as one process: batches, losses, logs,
-callbacks and checkpoints are the notebook's because they are the same code with the same numbers. When the first
-micro-batch of a step is asked for, each rank computes those that are its own; then losses, figures and gradients are
-exchanged. Gradients are summed, not averaged: each micro-batch has the weight that one process gives it.
+Each rank runs the notebook's own Trainer on its own arguments, as one process: the same code with the same numbers.
+When the first micro-batch of a step is asked for, each rank computes those that are its own; then losses, figures and
+gradients are exchanged. Gradients are summed: each micro-batch has the weight that one process gives it.
 
-The first step and some later ones are checked: rank 0 computes all micro-batches as the notebook does, and the others
-do too, but each from where it would begin without those of other ranks. Where these differ, or change what cannot be
-put together, every rank computes all of them from then on.
+The first step and some later ones are checked: rank 0 computes all micro-batches as the notebook does, and the
+others do too, but each from where it would begin without those of other ranks; of an only one they compute parts.
+Where these differ, or change what cannot be put together, every rank computes all of them from then on.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ import torch.distributed as dist
 
 from nb2ddp.runtime.checked_steps import _CheckedStep
 from nb2ddp.runtime.digests import _SEED, _digest
-from nb2ddp.runtime.divided_steps import _DRAWS, _DividedSteps, _read_losses
+from nb2ddp.runtime.divided_steps import _DRAWS, _STOPS, _DividedSteps, _read_losses
 from nb2ddp.runtime.figure_rules import _Note
 from nb2ddp.runtime.held_tensors import _Held
 from nb2ddp.runtime.micro_batch_rows import _Part, _Rows
@@ -50,13 +49,11 @@ class _Turns(_DividedSteps):
         self.notes: dict[int, _Note] = {}
         self.whole = ""  # why every rank computes all micro-batches
         self.first = 0  # this Trainer's first step, among those of all
-        self.spent = 0.0  # what checks cost, in steps of the ranks
         self.buffers: list[torch.Tensor] = []
         self.switches = _Switches()
         self.moves = False  # a micro-batch moves parameters, and back but for rounding
         self.said = False  # that random numbers are not those of one process
         self.model: Any = None  # whose parameters are known to be equal
-        self.checked: Any = None  # the step under way, a `_CheckedStep`
         self.is_compared = False  # a step was
 
     def begin(self, samples: list[Any]) -> None:
@@ -97,12 +94,11 @@ class _Turns(_DividedSteps):
         divides = not self.rows.why_not
         self.batches = [_Rows(inputs, self.rows.blocks, divides=divides) for inputs in self.samples]
         self.doubtful, self.drops_gradients, left = -1, False, self._left_over()
-        cost = _run.world_size - 1 + (self._tried() >= 0) / len(self.samples)  # in steps of the ranks
         self.first = self.first if step else _checks.steps  # of this Trainer; others may have trained before
-        most = (_run.world_size - 1) * (_MOST_AT_FIRST + _MOST_OF_STEPS * step)
-        may = not self.is_compared or _checks.is_asked or self.spent + cost <= most
-        is_due = _checks.is_checked(self.first + step, must=not self.is_compared) and may
-        base, start, kept = self.figures.begin(), _random_state(), _taken(self.trained)
+        is_due = _checks.is_checked(self.first + step, must=not self.is_compared)
+        is_due = is_due and (not self.is_compared or self._may(self._of_check(), step))
+        base = self.figures.base = self.figures.snapshot()
+        start, kept = _random_state(), _taken(self.trained)
         held = _Held(self, looks=is_due or not step)
         for turn in left if self._meets else self._divisible():
             if self.rows.is_unsure(self.batches[turn], _in_parts(self.batches[turn])):
@@ -124,8 +120,9 @@ class _Turns(_DividedSteps):
             self._take_from_rank_0()
         _add_gradients(self.trained, kept)
         if why == _UNKNOWN:
-            self.spent += cost
+            self.spent += self._of_check()
             self.checked = _CheckedStep(held, base, self.trained, len(self.samples), self._tried())
+            self.checked.way = self._meanwhile()
         elif why:
             held.put_back()
             self.whole = why
@@ -142,20 +139,25 @@ class _Turns(_DividedSteps):
         if of.is_apart:
             self.figures.restore(of.alone)
         self.figures.counts = of.is_apart
-        with _comparing() if self.tries or turn not in of.own else contextlib.nullcontext():
-            note = of.made[turn, None] = self._record(turn, self.samples[turn], checked=True)
-        loss = note.result.clone()
+        if of.way and of.is_apart:
+            found, error = of.parts = self._compute_parts(turn, of.way, meanwhile=True)
+            note = next(iter(found.values()))[0] if error == _STOPS else _Note()
+        else:
+            with _comparing() if self.tries or turn not in of.own else contextlib.nullcontext():
+                note = of.made[turn, None] = self._record(turn, self.samples[turn], checked=True)
+            loss = note.result.clone()
         of.is_apart &= not any(change.is_untold for change in note.changes.values())
         if of.is_apart:
             of.alone = self.figures.now if turn in of.own else of.alone
             self.figures.restore(here)
         self.figures.replay(_exchange(note.events)[0])
         if self.turn == len(self.samples):
-            self._end_checked(of)
+            value, dtype = self._end_checked(of)
+            loss = torch.tensor(value, dtype=dtype, device=self.trainer.args.device)
         return loss
 
-    def _end_checked(self, of: _CheckedStep) -> None:
-        """Compare a step that every rank has computed, and find whether it changes what cannot be put together."""
+    def _end_checked(self, of: _CheckedStep) -> Any:
+        """Compare a checked step, find whether it changes what cannot be put together, and return its last loss."""
         self.checked, self.figures.counts, here, state = None, True, self.figures.snapshot(), _random_state()
         self.states[-1] = state
         of.mark(len(self.samples), self.trained)
@@ -174,7 +176,11 @@ class _Turns(_DividedSteps):
             self.figures.apply(note)
         _set_random_state(_exchange(state)[0])
         _taken(self.trained)
-        _add_gradients(self.trained, truth)
+        if of.way:  # rank 0 alone has those of the whole
+            _add_gradients(self.trained, of.mine)
+            self._sum(self.trained, [has for _, has, *_ in of_ranks])
+        _add_gradients(self.trained, of.before if of.way else truth)
+        return of_ranks[0][0][len(self.samples) - 1, None].result
 
     def _take_from_rank_0(self) -> None:
         """Take gradients and buffers, and what micro-batches move: two computations differ in the last bits."""
@@ -294,11 +300,12 @@ class _Turns(_DividedSteps):
             return why if stands else _OTHERWISE  # numbers were not known yet: the next step shows it
         self.figures.summed |= self.figures.overlapping(seen)
         if of.tried >= 0:
-            self._try_parts(of.tried, of.made[of.tried, None], of.of_tried)
+            first = [(of.way, of.parts)] if of.way else []
+            self._try_parts(of.tried, of.made.get((of.tried, None)), of.of_tried, first)
         _taken(self.trained)
         _add_gradients(self.trained, of.mine)
         self._sum(self.trained, [has for _, has, *_ in of_ranks])
-        difference = max(_exchange(_distance(self.trained, of.whole)))
+        difference = _exchange(_distance(self.trained, of.whole))[0]
         if difference > 10 * tolerance:
             return f"the ranks' gradients do not add up to those of one process (they differ by {difference:.1e})"
         self.is_compared = True
@@ -312,4 +319,3 @@ _SPARSE = "an embedding gives sparse gradients"
 _UNKNOWN = "a figure has no rule yet"
 _OTHERWISE = "random numbers or counters were not where they are in one process"
 _MOST_DOUBTS = 5  # steps that may be computed again for a figure of parts, and one of fifty more
-_MOST_AT_FIRST, _MOST_OF_STEPS = 1.5, 0.005  # computed once more for checks, for each rank but one

@@ -35,11 +35,11 @@ _COLLECTIVES = (
 class _Watchdog(threading.Thread):
     """Reports where this rank stands, and ends the run when no rank can go on.
 
-    It looks at the main thread's stack every two seconds, which costs well below 0.1 % of a step, and exchanges
-    what it sees with the other ranks through a connection of its own to torchrun's store. A rank *moves* when it
-    makes steps, comes to another place, or reads and writes; it *lives* when it computes, sleeps, or waits for
-    something outside the run, itself or through its threads and children. Who moves is waited for. A run in which
-    nobody lives, but for ranks that wait for others, hangs. A rank whose GPU is in a collective computes, and waits.
+    It looks at the main thread's stack every two seconds and tells the other ranks through torchrun's store. A rank
+    *moves* when it makes steps, comes to another place, or reads and writes; it *lives* when it computes, sleeps, or
+    waits for something outside the run, itself or through its threads and children. Who moves is waited for. A run in
+    which nobody lives, but for ranks that wait for others, hangs. A rank whose GPU is in a collective computes, and
+    waits.
     """
 
     def __init__(self) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import functools
+import importlib.util
 import os
 import platform
 import shutil
@@ -13,7 +14,9 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.random_numbers import _installed
+
+def _installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 @functools.cache

@@ -177,41 +177,65 @@ def test_what_travels_with_a_script_stays_small() -> None:
     assert "class _Turns:" not in support_module(frozenset(scripts["a loop"]))
 
 
-@pytest.mark.parametrize(
-    ("steps", "count", "most"),
-    [(60, 2, 0.03), pytest.param(60, 4, 0.03, marks=pytest.mark.thorough), (300, 4, 0.01)],
-)
-@pytest.mark.parametrize("drops", [0.0, 0.1])
+# steps, micro-batches of each, their rows, what the rows are, and the share of the steps that checks may take
+COSTS = [
+    (60, 1, 8, "plain", 0.03),
+    (60, 1, 8, "drops", 0.03),
+    (60, 1, 8, "padded", 0.03),
+    pytest.param(60, 1, 8, "a sum", 0.03, marks=pytest.mark.thorough),
+    pytest.param(60, 1, 4, "plain", 0.03, marks=pytest.mark.thorough),
+    (300, 1, 8, "padded", 0.01),
+    pytest.param(300, 1, 8, "plain", 0.01, marks=pytest.mark.thorough),
+    (60, 2, 2, "plain", 0.03),
+    pytest.param(60, 2, 2, "drops", 0.03, marks=pytest.mark.thorough),
+    (60, 2, 4, "a sum", 0.03),
+    pytest.param(60, 4, 2, "plain", 0.03, marks=pytest.mark.thorough),
+    (300, 4, 2, "drops", 0.01),
+]
+
+
+@pytest.mark.parametrize(("steps", "count", "size", "kind", "most"), COSTS)
 def test_checks_cost_little(
-    trainers: RankServer, tmp_path: Path, steps: int, count: int, most: float, drops: float
+    trainers: RankServer, tmp_path: Path, steps: int, count: int, size: int, kind: str, most: float
 ) -> None:
-    """Count rows that the model computes, of the rank that computes the most of a step."""
+    """Count tokens in forward() and in backward(), of the rank that computes the most of a step."""
     program = f"""
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.e, self.l = nn.Embedding(12, 8), nn.Linear(8, 3)
-    def forward(self, ids, labels=None):
-        ddp.computed[t.state.global_step] += len(ids)
-        logits = self.l(nn.functional.dropout(self.e(ids).mean(1), {drops}, self.training))
-        return {{"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}}
-rows = [{{"ids": torch.randint(0, 12, (5,)), "labels": i % 3}} for i in range(64)]
-a = args(gradient_accumulation_steps={count}, max_steps={steps}, logging_steps={steps})
-t = Trainer(Net(), a, train_dataset=rows)
-ddp.computed = [0] * {steps}
+def padded(rows):
+    labels = torch.tensor([row["labels"][0] % 3 for row in rows])
+    return {{**pad(rows), "labels": labels}}
+rows, collate = cls_rows(640), None
+if "{kind}" in ("padded", "a sum"):
+    rows, collate = lm_rows(640, 8, 60), padded if "{kind}" == "padded" else pad
+model = llama() if "{kind}" == "a sum" else bert(drop=0.1 * ("{kind}" == "drops"))
+sizes = {{"per_device_train_batch_size": {size}, "gradient_accumulation_steps": {count}}}
+a = args(**sizes, max_steps={steps}, logging_steps={steps})
+t = Trainer(model, a, train_dataset=rows, data_collator=collate)
 ddp.init_process_group()
 ddp.wrap_trainer(t)
+ddp.computed, ddp.of_all, begin = [0] * {steps}, [0] * {steps}, t._turns.begin
+def counted(module, args, given, out):
+    def count(*_):
+        ddp.computed[t.state.global_step] += given["input_ids"].numel()
+    count()
+    if out.logits.requires_grad:
+        out.logits.register_hook(count)
+def begun(samples):
+    ddp.of_all[t.state.global_step] = sum(2 * of["input_ids"].numel() for of in samples)
+    begin(samples)
+model.register_forward_hook(counted, with_kwargs=True)
+t._turns.begin = begun
 t.train()
 ddp.check_replicas(t.model)
-note(computed=ddp.computed, checked=ddp._run.checks["checked"])
+note(computed=ddp.computed, of_all=ddp.of_all, checked=ddp._run.checks["checked"])
 """
     ended = trainers.run(tmp_path, START + TOOLS + program, 2, limit=120)
     assert not any(ended.codes), ended.text
     assert "WARNING" not in ended.text
-    longest = [max(of) / count for of in zip(*(notes["computed"] for notes in ended.notes), strict=True)]
-    assert min(longest) == 1  # a rank computes half of the micro-batches, of two rows each
-    assert 1 <= sum(longest) - steps < most * steps
-    assert ended.notes[0]["checked"] == 1 + (steps == 300)
+    longest = [max(of) for of in zip(*(notes["computed"] for notes in ended.notes), strict=True)]
+    shares = [2 * own / whole for own, whole in zip(longest, ended.notes[0]["of_all"], strict=True)]
+    assert min(shares) <= 1
+    assert 0.9 < sum(max(share - 1, 0) for share in shares) < most * steps, shares
+    assert ended.notes[0]["checked"] >= 1 + (steps == 300)
 
 
 def test_a_trainer_that_knows_the_ranks_keeps_their_random_numbers(
