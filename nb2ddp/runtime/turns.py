@@ -55,6 +55,7 @@ class _Turns(_DividedSteps):
         self.said = False  # that random numbers are not those of one process
         self.model: Any = None  # whose parameters are known to be equal
         self.is_compared = False  # a step was
+        self.again = -1  # the step to compare since gradients were 0 in the first one
 
     def begin(self, samples: list[Any]) -> None:
         """Note the micro-batches of a step."""
@@ -95,8 +96,9 @@ class _Turns(_DividedSteps):
         self.batches = [_Rows(inputs, self.rows.blocks, divides=divides) for inputs in self.samples]
         self.doubtful, self.drops_gradients, left = -1, False, self._left_over()
         self.first = self.first if step else _checks.steps  # of this Trainer; others may have trained before
-        is_due = _checks.is_checked(self.first + step, must=not self.is_compared)
-        is_due = is_due and (not self.is_compared or self._may(self._of_check(), step))
+        is_again, most = step == self.again, self.trainer.state.max_steps
+        is_due = _checks.is_checked(self.first + step, must=is_again or not self.is_compared)
+        is_due = is_due and (not self.is_compared or self._may(self._of_check(), most if is_again else step))
         base = self.figures.base = self.figures.snapshot()
         start, kept = _random_state(), _taken(self.trained)
         held = _Held(self, looks=is_due or not step)
@@ -308,6 +310,8 @@ class _Turns(_DividedSteps):
         difference = _exchange(_distance(self.trained, of.whole))[0]
         if difference > 10 * tolerance:
             return f"the ranks' gradients do not add up to those of one process (they differ by {difference:.1e})"
+        if not self.is_compared and any(p.grad is not None and not p.grad.any() for p in self.trained):
+            self.again = self.steps + 1  # a LoRA's A: B was 0, and is in the next step where a warm-up begins
         self.is_compared = True
         _checks.record(apart, difference)
         return ""

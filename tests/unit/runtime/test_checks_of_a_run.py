@@ -312,6 +312,43 @@ def test_a_fault_in_a_trainer_is_said(trainers: RankServer, tmp_path: Path, faul
     )
 
 
+@pytest.mark.parametrize(("size", "count"), [(8, 1), (2, 4)])
+def test_a_gradient_that_is_zero_at_first_is_compared_soon(
+    trainers: RankServer, tmp_path: Path, size: int, count: int
+) -> None:
+    """As that of a LoRA's A, whose B is zero: also in the second step, where a warm-up begins."""
+    program = f"""
+class Low(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.e, self.a, self.b = nn.Embedding(12, 8), nn.Linear(8, 4, bias=False), nn.Linear(4, 3, bias=False)
+        self.e.weight.requires_grad = False
+        nn.init.zeros_(self.b.weight)
+    def forward(self, ids, labels=None):
+        logits = self.b(self.a(self.e(ids).mean(1)))
+        return {{"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}}
+class Stop(TrainerCallback):
+    def on_step_end(self, args, state, control, **k):
+        control.should_training_stop = state.global_step == 6
+rows = [{{"ids": torch.randint(0, 12, (5,)), "labels": i % 3}} for i in range(64)]
+sizes = {{"per_device_train_batch_size": {size}, "gradient_accumulation_steps": {count}}}
+t = Trainer(Low(), args(**sizes, max_steps=300, warmup_steps=5), train_dataset=rows, callbacks=[Stop()])
+ddp.init_process_group()
+ddp.wrap_trainer(t)
+add = t._turns._sum
+def wrong(*given):
+    add(*given)
+    if t.model.a.weight.grad is not None:
+        t.model.a.weight.grad *= 1.5
+t._turns._sum = wrong
+t.train()
+ddp.check_replicas(t.model)
+"""
+    ended = trainers.run(tmp_path, START + TOOLS + program, 2, limit=120)
+    assert not any(ended.codes), ended.text
+    assert "a check failed at step 3: " in ended.ranks[0].err, ended.text
+
+
 @pytest.mark.parametrize(
     ("shown", "tolerance"),
     [
