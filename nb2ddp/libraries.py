@@ -125,11 +125,13 @@ DOWNLOADS = re.compile(
     r"|^gensim\.downloader\.load$|^(?:clip\.load|whisper\.load_model)$|^torchtext\.vocab\.(?:GloVe|FastText|CharNGram)$|^sklearn\.datasets\.fetch_\w+$|^torch_geometric\.datasets\.|^torchtext\.(?:\w+\.)?datasets\.|^dgl\.data\.\w*Dataset$"
     r"|\b[a-z]\w*\.load_data(?:set)?s?(?:_\w+)?$|^dgl\.graphbolt\.BuiltinDataset$|^keras\.datasets\.|^ogb\.\w+\.\w+Dataset$|^tensorflow_datasets\.load$"
 )
-# Functions, methods and classes out of sight that say by their name that they give data: given no more than settings,
-# they read it from the disk, where they may have put it first.
+# Functions, methods and classes out of sight that say by their name that they give data, and methods that fill objects
+# of such classes: given no more than settings, they read it from the disk, where they may have put it first.
 GIVES_DATA = re.compile(
-    r"_*(?=[a-z]).*(?:(?<!meta)data(?:sets?)?|corp(?:us|ora)|loaders?)(?:_(?!args|config|info|names?)\w+)?"
+    r"(?:\w+\.)+(?:"
+    r"_*(?=[a-z])\w*(?:(?<!meta)data(?:sets?)?|corp(?:us|ora)|loaders?)(?:_(?!args|config|info|names?)\w+)?"
     r"|[A-Z]\w*(?:Dataset|DataModule|Corpus)"
+    r"|(?=[A-Z])\w*(?:Data(?![a-z])|Dataset|DataModule|Corpus)\w*\(\)\.(?:load|prepare|download|set_?up|process|fetch)(?:_\w+)?)"
 )
 # Methods of a dataset whose result Datasets caches on disk.
 CACHED_METHODS = frozenset({"map", "filter", "cast", "cast_column"})
@@ -371,8 +373,8 @@ OUTPUTS = frozenset(
     "output output_dir output_path output_file out_dir out_path outdir outfile save_path save_dir dest dest_dir "
     "destination dst target_dir".split()
 )
-# Functions of libraries whose names say that they move or unpack files.
-REARRANGES = re.compile(r".*\.(?:reorg|unzip|unpack|untar|extract)(?:anize)?(?:_\w+)?")
+# Functions of libraries whose names say that they move or unpack files, or install something.
+REARRANGES = re.compile(r".*\.(?:(?:reorg|unzip|unpack|untar|extract)(?:anize)?(?:_\w+)?|install_\w+)")
 # Packages whose functions compute: what they give is the same wherever they are given the same.
 COMPUTING_PACKAGES = frozenset(
     "accelerate bisect bitsandbytes collections copy dataclasses datasets einops evaluate fractions functools heapq "

@@ -235,23 +235,29 @@ class Kinds(Flow):
     def _downloads(self, call: cst.Call, name: str) -> bool:
         """Match ``MNIST(download=True)`` and ``project.version(1).download()``, of a library and its objects."""
         download = keyword_of(call, "download")
-        named = libraries.DOWNLOADS.search(name or f".{method_of(call)}") or self._gives_data(call, name)
+        named = libraries.DOWNLOADS.search(name or f".{method_of(call)}") or self._gives_data(call)
         if download is None and not named:
             return False
         if name in libraries.WRITING_FUNCTIONS or self.fetches_artifact(call):
             return False
-        if not self.is_of_import(call.func) and not self.origins(root_of(call.func)):
+        unknown = not self.is_of_import(call.func) and not self.origins(root_of(call.func))
+        if unknown and (download is None or self.definitions(method_of(call) or name)):
             return False
         return download is None or cst_nodes.code_of(download) != "False"
 
-    def _gives_data(self, call: cst.Call, name: str) -> bool:
+    def _gives_data(self, call: cst.Call) -> bool:
         """Match ``Corpus.loaders("mini", 16)`` of a library or a module beside the notebook: it is given no data."""
-        named = libraries.GIVES_DATA.fullmatch(name.rpartition(".")[2])
-        if not named or name.partition(".")[0] in libraries.COMPUTING_PACKAGES:
-            return False
+        of_objects = {f"{made}().{method_of(call)}" for made in self.origins(self.owner(call) or call.func)}
+        names = self.function_names(call) or of_objects
+        of_libraries = (n for n in names if n.partition(".")[0] not in libraries.COMPUTING_PACKAGES)
         given = (self.value(a.value) for a in call.args if not is_word(a.keyword, "transform"))
         is_setting = (isinstance(value, cst.BaseString | cst.BaseNumber | cst.Name) for value in given)
-        return self.is_of_import(call.func) and all(is_setting)
+        return any(map(libraries.GIVES_DATA.fullmatch, of_libraries)) and all(is_setting)
+
+    def function_names(self, call: cst.Call) -> frozenset[str]:
+        """Return the dotted names that a library's function may have, also by a star import; none of a method."""
+        direct = isinstance(call.func, cst.Name) and not self.definitions(call.func.value)
+        return self.origins(call) if direct or self.is_of_import(call.func) else frozenset()
 
     def fetches_artifact(self, call: cst.Call) -> bool:
         """Match ``run.use_artifact("rows").download()`` of W&B, whose run is disabled on all ranks but rank 0."""

@@ -189,12 +189,13 @@ def _is_told_where(facts: Facts, call: cst.Call) -> bool:
     So are ``d2l.reorg_test(folder)`` and others whose names say that they move files.
     """
     named = (argument.keyword.value for argument in call.args if argument.keyword is not None)
-    moves = libraries.REARRANGES.fullmatch(facts.qualified(call.func)) is not None
+    names = facts.function_names(call)
+    moves = any(map(libraries.REARRANGES.fullmatch, names))
     if (libraries.OUTPUTS.isdisjoint(named) and not moves) or not isinstance(facts.parent(call), cst.Expr):
         return False
-    if not facts.is_of_import(call.func) or facts.called_functions(call):
+    if not names or facts.called_functions(call):
         return False
-    computes = facts.qualified(call.func).partition(".")[0] in libraries.COMPUTING_PACKAGES
+    computes = any(name.partition(".")[0] in libraries.COMPUTING_PACKAGES for name in names)
     return not computes and not any(facts.kind(argument.value) for argument in call.args)
 
 

@@ -72,6 +72,28 @@ with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others r
     folder = check_mnist_dataset_exists()
     rows = Corpus.WordsDataset("words", transform=transforms.Compose([]))
 
+# case: an object that is filled by its method
+from helpers import PertData
+data = PertData("data")
+data.load(name="small")
+data.plot()
+# output
+from helpers import PertData
+data = PertData("data")
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    data.load(name="small")
+data.plot()
+
+# case: a class that is looked up, and is told to download
+import helpers
+kind = getattr(helpers, "Rows")
+rows = kind("train", download=True)
+# output
+import helpers
+kind = getattr(helpers, "Rows")
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    rows = kind("train", download=True)
+
 # case: data that is made of other data
 from helpers import Rows, RowsDataset, make_loaders
 table = Rows(3)
