@@ -72,15 +72,17 @@ def test_what_a_rank_knows_of_itself(run: Run, ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [0, 2])
 def test_modules_beside_the_notebook_are_found(run: Run, ranks: int) -> None:
-    """In the working folder, which need not be the script's."""
+    """In the working folder of the moment, which need not be the script's."""
     beside = f"""
 import os, pathlib
 folder = pathlib.Path("work" + os.environ.get("RANK", ""))
 folder.mkdir()
 os.chdir(folder)
 pathlib.Path("helper.py").write_text("WORD = 'found'")
+pathlib.Path("repo").mkdir()
+pathlib.Path("repo/later.py").write_text("from helper import WORD")
 {START}"""
-    ended = run("import helper\nnote(word=helper.WORD)\n", ranks, start=beside)
+    ended = run("import helper\nos.chdir('repo')\nimport later\nnote(word=later.WORD)\n", ranks, start=beside)
     assert not any(ended.codes), ended.text
     assert [notes["word"] for notes in ended.notes] == ["found"] * max(ranks, 1)
 
