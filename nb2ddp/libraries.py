@@ -32,6 +32,10 @@ TRAINER_PACKAGES = frozenset("trl transformers unsloth_zoo sentence_transformers
 
 # The names that notebooks use after `from PACKAGE import *`.
 STAR_EXPORTS = {
+    "matplotlib": frozenset(
+        "plot hist scatter bar barh imshow boxplot pie fill_between errorbar contourf semilogy semilogx loglog figure "
+        "subplot subplots title xlabel ylabel legend savefig show close".split()
+    ),
     "unsloth": frozenset(
         "FastLanguageModel FastVisionModel FastModel FastTextModel FastSentenceTransformer FastLlamaModel "
         "FastMistralModel FastQwen2Model FastGemmaModel is_bfloat16_supported UnslothTrainer "
@@ -350,7 +354,7 @@ SILENT_CALLS = frozenset(
 )
 # Magics that only concern the notebook's display.
 DISPLAY_MAGICS = frozenset(
-    "matplotlib pylab load_ext reload_ext unload_ext autoreload config precision pinfo pinfo2 psearch who "
+    "matplotlib load_ext reload_ext unload_ext autoreload config precision pinfo pinfo2 psearch who "
     "whos who_ls xmode colors history hist doctest_mode tensorboard lsmagic magic quickref pdb debug "
     "automagic run_ddp autosave reset_selective memit".split()
 )

@@ -32,6 +32,13 @@ _TIMED = re.compile(
     get_ipython\(\)\.run_line_magic\('(?P<magic>time|timeit|prun)',[ ](?P<code>'.*'|".*")\)[ \t]*$""",
     re.VERBOSE,
 )
+_PYLAB = re.compile(r"^([ \t]*)get_ipython\(\)\.run_line_magic\('pylab', '[^']*'\)[ \t]*$")
+_PYLAB_IMPORTS = (
+    "import numpy, numpy as np, matplotlib, matplotlib.pyplot as plt",
+    "from matplotlib import mlab, pylab, pyplot",
+    "from matplotlib.pyplot import *",  # with the next, what pylab has, by the names that are known
+    "from numpy import *",
+)
 _STANDS_ALONE = re.compile(r"[ \t]*[!%](?![!%])(?:.*[^\\])?")
 _AT_THE_TOP = re.compile(r"[ \t]*(?:#.*)?|[!%](?![!%])(?:.*[^\\])?")
 _NAME = re.compile(r"\b_magic_(\d+)_$", re.MULTILINE)
@@ -152,7 +159,7 @@ def _transformed(source: str) -> PythonText:
     starts = _starts(source.split("\n"))
     if len(starts) != len(lines):  # a string that looks like a continued magic, say
         starts = align([line.strip() for line in source.split("\n")], [line.strip() for line in lines])
-    return PythonText("".join(f"{_untimed(line)}\n" for line in lines), tuple(starts))
+    return PythonText("".join(f"{_as_code(line)}\n" for line in lines), tuple(starts))
 
 
 def _starts(source: list[str]) -> list[int]:
@@ -188,8 +195,10 @@ def expansions(command: str) -> list[Expansion]:
     return parts
 
 
-def _untimed(line: str) -> str:
-    """Return the statement that a ``%time`` line times: it is the notebook's own code."""
+def _as_code(line: str) -> str:
+    """Return the statement that a ``%time`` line times, and the imports that ``%pylab`` stands for."""
+    if (pylab := _PYLAB.match(line)) is not None:
+        return pylab[1] + "; ".join(_PYLAB_IMPORTS[: 2 if "--no-import-all" in line else None])
     match = _TIMED.match(line)
     if match is None or (match["target"] and match["magic"] != "time"):  # %timeit gives figures
         return line

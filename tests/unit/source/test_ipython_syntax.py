@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 from collections.abc import Iterator
@@ -224,6 +225,16 @@ def test_cell_magics(source: str, expected: list[tuple[int, str]]) -> None:
 def test_what_a_line_times_is_the_code(line: str, code: str) -> None:
     before = "if a:\n" if line.startswith(" ") else ""
     assert numbered(before + line + "\n")[-1][1] == code
+
+
+@pytest.mark.parametrize("line", ["%pylab", "%pylab inline", "    %pylab --no-import-all inline"])
+def test_pylab_is_the_imports_that_it_stands_for(line: str) -> None:
+    before = "if a:\n" if line.startswith(" ") else ""
+    code = numbered(before + line + "\n")[-1][1]
+    tree = ast.parse(code.strip())
+    imported = {alias.asname or alias.name for node in tree.body for alias in node.names}  # type: ignore[attr-defined]
+    assert {"numpy", "np", "matplotlib", "plt", "pylab", "mlab", "pyplot"} <= imported
+    assert ("*" in imported) is ("no-import" not in line)
 
 
 def test_an_empty_cell_has_a_first_line() -> None:

@@ -47,6 +47,20 @@ lib.semilogy([1], [2])
 shown = lib.show_all([1])
 ddp.save_plots()
 
+# case: names that %pylab gives
+%pylab inline
+plot([1], [2]);
+# %%
+hist([1])
+show()
+# output
+import numpy, numpy as np, matplotlib, matplotlib.pyplot as plt; from matplotlib import mlab, pylab, pyplot; from matplotlib.pyplot import *; from numpy import *
+plot([1], [2]);
+ddp.save_plots()
+# %%
+hist([1])
+show()
+
 # case: settings, and a figure that is closed
 plt.style.use("ggplot")
 plt.rcParams["figure.dpi"] = 100
