@@ -171,7 +171,7 @@ class Flow(Names):
         return values[names.index(name)] if name in names[: len(values)] else None
 
     def given(self, binding: Binding) -> Iterator[cst.BaseExpression]:
-        """Yield what the calls of a function of a cell, or of a class, pass for one of its parameters."""
+        """Yield what the calls of a function of a cell, of a class or of a method pass for one of its parameters."""
         function = binding.scope
         for call, arguments in self._calls_into(function):
             assert isinstance(function, cst.FunctionDef)
@@ -179,16 +179,18 @@ class Flow(Names):
                 yield value
 
     def _calls_into(self, function: cst.CSTNode | None) -> Sequence[tuple[cst.Call, Sequence[cst.Arg]]]:
-        """List the calls that give a function of a cell, or the ``__init__`` of a class of one, its arguments."""
+        """List the calls that give a function of a cell, a method, or the ``__init__`` of a class, its arguments."""
         if not isinstance(function, cst.FunctionDef):
             return ()
         home = self.scope(function)
         made = home if isinstance(home, cst.ClassDef) and function.name.value == "__init__" else function
         name = made.name.value
-        return (*self.calls_of(name), *self._partials.get(name, ())) if self.scope(made) is None else ()
+        if self.scope(made) is not None:
+            return self.calls_of(f".{name}") if len(self.fields(name)) == 1 else ()  # a method of one class
+        return (*self.calls_of(name), *self._partials.get(name, ()))
 
     def calls_of(self, name: str) -> Sequence[tuple[cst.Call, Sequence[cst.Arg]]]:
-        """List live calls of a function by its name, with the arguments that it gets; also by ``notebook_launcher``."""
+        """List live calls of a function, or ``.method``, by name, and what they pass; also by ``notebook_launcher``."""
         return self._calls_by_name.get(name, ())
 
     @cached_property
@@ -199,8 +201,9 @@ class Flow(Names):
             arguments = call.args
             if self.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS:
                 function, arguments = self.launched(call)
-            if isinstance(function, cst.Name):
-                found.setdefault(function.value, []).append((call, arguments))
+            if isinstance(function, cst.Name | cst.Attribute):
+                name = function.value if isinstance(function, cst.Name) else f".{function.attr.value}"
+                found.setdefault(name, []).append((call, arguments))
         return found
 
     @cached_property
