@@ -24,11 +24,13 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp.analysis import files
+from nb2ddp.analysis.common_paths import called_by_all
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_zero_work import generated
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Gate, Rule
 from nb2ddp.rewriting.runtime_calls import helper
+from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
 _FIRST = frozenset({"main_process_first", "local_main_process_first"})
@@ -45,23 +47,24 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 own.add(block)
                 yield Edit.to(call, "rank 0 goes first", f"{waits}()")
     own |= generated(facts)
-    for statement in _statements(facts):
-        if statement in own or facts.is_after_training(statement):
+    queue = [*facts.top_statements]
+    for statement in queue:
+        late = facts.is_after_training(statement) or not facts.runs(statement, facts.fills_cache)
+        if late or not own.isdisjoint((statement, *facts.parents(statement))):
             continue
-        if facts.runs(statement, facts.fills_cache) and not facts.runs(statement, facts.needs_all):
+        named = isinstance(statement, cst.If) and cst_nodes.code_of(statement.test).startswith("__name__ ==")
+        if named or facts.runs(statement, facts.needs_all):
+            queue += [inner for inner in _inside(facts, statement) if inner not in queue]
+        elif called_by_all(facts, statement):
+            own.add(statement)
             yield Gate(statement, "main-first", "rank 0 prepares the data, the others read its cache")
 
 
-def _statements(facts: Facts) -> Iterator[Statement]:
-    """Yield the statements of the cells; for ``if __name__ == "__main__":`` those below it."""
-    for statement in facts.top_statements:
-        match statement:
-            case cst.If(
-                test=cst.Comparison(left=cst.Name(value="__name__")), body=cst.IndentedBlock(body=body)
-            ):
-                yield from (part for part in body if isinstance(part, Statement))
-            case _:
-                yield statement
+def _inside(facts: Facts, statement: Statement) -> Iterator[Statement]:
+    """Yield the statements in a statement, and in the functions that it calls."""
+    functions = (f for call in facts.calls_in(statement) for f in facts.called_functions(call))
+    for block in (*facts.nodes(cst.IndentedBlock, within=statement, own=True), *(f.body for f in functions)):
+        yield from (part for part in block.body if isinstance(part, Statement))
 
 
 rule = Rule("main-first", __doc__, find, of_training=True)

@@ -1,0 +1,59 @@
+# Where training is in the same function, the statement that prepares the data is in the block, and no more.
+
+# first cell
+import torch
+from torchvision.datasets import MNIST
+
+def loaders(size):
+    rows = MNIST("data", download=True)
+    return torch.utils.data.DataLoader(rows, batch_size=size)
+
+def fit(net, batches):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in batches:
+        net(x).sum().backward()
+        optimizer.step()
+
+# case: data of a function that trains, and of one that it calls
+def main(size):
+    rows = MNIST("more", download=True)
+    batches = loaders(size)
+    fit(torch.nn.Linear(4, 1), batches)
+main(8)
+# output
+def main(size):
+    with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+        rows = MNIST("more", download=True)
+        batches = loaders(size)
+    fit(torch.nn.Linear(4, 1), batches)
+main(8)
+
+# case: a method, and a loop
+class Run:
+    def __init__(self, sizes):
+        for size in sizes:
+            self.batches = loaders(size)
+    def train(self):
+        for name in ("a", "b"):
+            rows = MNIST(name, download=True)
+            fit(torch.nn.Linear(4, 1), rows)
+Run([8]).train()
+# output
+class Run:
+    def __init__(self, sizes):
+        with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+            for size in sizes:
+                self.batches = loaders(size)
+    def train(self):
+        for name in ("a", "b"):
+            with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+                rows = MNIST(name, download=True)
+            fit(torch.nn.Linear(4, 1), rows)
+Run([8]).train()
+
+# case: a function that is handed on, which one rank may call alone
+def objective(trial):
+    batches = loaders(8)
+    fit(torch.nn.Linear(4, 1), batches)
+    return 1
+study.optimize(objective)
