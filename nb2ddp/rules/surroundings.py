@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 
 import libcst as cst
 
@@ -63,7 +62,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if name == "matplotlib.pyplot.show":
             yield Edit.to(call, "plots go to files", f"{helper(facts, 'save_plots')}()")
         elif facts.method(call) == "show" and facts.comes_from(call.func, "plotly"):
-            yield Edit(call, "plots go to files", partial(_shown, helper(facts, "show")))
+            figure = cst_nodes.code_of(cst.ensure_type(call.func, cst.Attribute).value)
+            yield Edit.to(call, "plots go to files", f"{helper(facts, 'show')}({figure})")
         elif name in _KEYBOARD and name not in facts.bound_names:
             yield from _keyboard(facts, call, name)
         elif name.startswith(f"{_COLAB}."):
@@ -94,12 +94,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if attribute.attr.value in ("name", "id") and of_run and not facts.is_dead(attribute):
                 why = "only rank 0 has this W&B run: on the other ranks its name differs, so do not use it in a path"
                 yield Note(why, attribute)
-
-
-def _shown(function: str, node: cst.CSTNode) -> cst.CSTNode:
-    """Return ``function(figure)`` for ``figure.show()``."""
-    shown = cst.ensure_type(node, cst.Call).func
-    return cst_nodes.wrapped(cst.ensure_type(shown, cst.Attribute).value, function)
 
 
 # Paths that no other machine has; what lies beside the notebook, `push` finds.
