@@ -160,7 +160,7 @@ def _changes_hub(facts: Facts, call: cst.Call) -> bool:
 
 def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
     name, method = facts.qualified(call.func), facts.method(call)
-    if name in libraries.WRITING_FUNCTIONS or _changes_path(facts, call):
+    if name in libraries.WRITING_FUNCTIONS or changes_path(facts, call):
         return not files.may_exist(facts, call) or files.is_looked_for(facts, call)
     if method in libraries.WRITING_METHODS:
         if method in libraries.WRITING_WITH_PATH and not call.args:
@@ -199,7 +199,7 @@ def _is_told_where(facts: Facts, call: cst.Call) -> bool:
     return not computes and not any(facts.kind(argument.value) for argument in call.args)
 
 
-def _changes_path(facts: Facts, call: cst.Call) -> bool:
+def changes_path(facts: Facts, call: cst.Call) -> bool:
     """Match ``Path("x").mkdir()``, ``folder.mkdir(parents=True)`` and ``image.save("x.png")``."""
     if not isinstance(call.func, cst.Attribute):
         return False

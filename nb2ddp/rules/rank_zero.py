@@ -95,12 +95,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield _elsewhere(facts, call, _WITH_TRAINING)
             continue
         if used and not in_with:
-            if rank_zero_work.maps_file(facts, call):
-                yield Gate(statement, "in-turn", "the ranks write one after another")
-            elif (skipped := _may_be_skipped(facts, call)) == "file":
+            if (skipped := _may_be_skipped(facts, call)) == "file":
                 continue  # the rule file-guards lets rank 0 go first, and the others find what it made
-            elif rank_zero_work.gives_plain(facts, call) and not skipped:
+            if rank_zero_work.gives_plain(facts, call) and not skipped:
                 yield from _on_rank_0(facts, call, why)
+            elif rank_zero_work.changes_path(facts, call) or rank_zero_work.maps_file(facts, call):
+                yield Gate(statement, "in-turn", "the ranks write one after another")
             else:
                 does = "writes" if why == rank_zero_work.WRITES else "runs"
                 yield Note(f"this {does} on every rank, because its result is used later", call)

@@ -112,6 +112,16 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         shutil.rmtree("out", ignore_errors=True)
 
+# case: a file is renamed, and its new path is read later
+new = Path("a.pt").rename("b.pt")
+t = SFTTrainer(llm, rows(new))
+t.train()
+# output
+with ddp.in_turn():  # nb2ddp: the ranks write one after another
+    new = Path("a.pt").rename("b.pt")
+t = SFTTrainer(llm, rows(new))
+t.train()
+
 # case: a result that is not read later
 figure = plt.savefig("a.png")
 # output
@@ -131,6 +141,15 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
 # case: a log of logging's, which the run keeps to rank 0, whoever opens it
 logging.basicConfig(filename="a.log")
 handler = logging.FileHandler("b.log")
+
+# case: a helper file that installs
+from requirements import *
+install_packages("gpu")
+# output
+from requirements import *
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        install_packages("gpu")
 
 # case: a command
 os.system("ls")
