@@ -129,8 +129,7 @@ DOWNLOADS = re.compile(
     r"|^gensim\.downloader\.load$|^(?:clip\.load|whisper\.load_model)$|^torchtext\.vocab\.(?:GloVe|FastText|CharNGram)$|^sklearn\.datasets\.fetch_\w+$|^torch_geometric\.datasets\.|^torchtext\.(?:\w+\.)?datasets\.|^dgl\.data\.\w*Dataset$"
     r"|\b[a-z]\w*\.load_data(?:set)?s?(?:_\w+)?$|^dgl\.graphbolt\.BuiltinDataset$|^keras\.datasets\.|^ogb\.\w+\.\w+Dataset$|^tensorflow_datasets\.load$"
 )
-# Functions, methods and classes out of sight that say by their name that they give data, and methods that fill objects
-# of such classes: given no more than settings, they read it from the disk, where they may have put it first.
+# Functions, classes and methods out of sight that give data: of settings alone they read it, and may fetch it before.
 GIVES_DATA = re.compile(
     r"(?:\w+\.)+(?:"
     r"_*(?=[a-z])\w*(?:(?<!meta)data(?:sets?)?|corp(?:us|ora)|loaders?)(?:_(?!args|config|info|names?)\w+)?"
@@ -253,6 +252,14 @@ PLAIN_RESULTS = (RUNNING_FUNCTIONS - {"subprocess.Popen", "os.popen"}) | frozens
     "shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.make_archive urllib.request.urlretrieve "
     "wget.download gdown.download gdown.download_folder".split()
 )
+# What runs functions elsewhere than where the notebook calls it, and where that is; of packages, all that they make.
+WORKERS = {
+    "ipywidgets gradio": "widget",
+    "threading.Thread threading.Timer asyncio.to_thread multiprocessing.dummy.Pool multiprocessing.pool.ThreadPool "
+    "concurrent.futures.ThreadPoolExecutor": "thread",
+    "multiprocessing.Pool concurrent.futures.ProcessPoolExecutor joblib.Parallel": "process",
+}
+WORKERS = {name: where for names, where in WORKERS.items() for name in names.split()}
 # What torchrun tells each rank through its environment; the script takes it out.
 LAUNCH_VARIABLES = frozenset("RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split())
 # Functions of torch.distributed that differ between ranks, or tell how many there are.

@@ -21,19 +21,6 @@ _OPTIMIZER = re.compile(
     r"Adam|SGD|Lion|Adafactor|RMSprop|Adagrad|Adadelta|LAMB|Lamb(?!da)|LARS|Sophia|Prodigy|Muon|AdaBelief|Rprop|Shampoo|LBFGS"
     r"|(?i:optimi[sz]er|optim\b|optim_)"
 )
-# What runs functions elsewhere than where the notebook calls it, and where that is; of packages, all that they make.
-_WORKERS = (
-    dict.fromkeys(("ipywidgets", "gradio"), "widget")
-    | dict.fromkeys(
-        "threading.Thread threading.Timer asyncio.to_thread multiprocessing.dummy.Pool multiprocessing.pool.ThreadPool "
-        "concurrent.futures.ThreadPoolExecutor".split(),
-        "thread",
-    )
-    | dict.fromkeys(
-        "multiprocessing.Pool concurrent.futures.ProcessPoolExecutor joblib.Parallel".split(), "process"
-    )
-)
-_OF_THREADS = frozenset({"threading", "threads", "sharedmem"})  # joblib takes threads then, not processes
 _CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda)
 
 
@@ -146,16 +133,16 @@ def backward_calls(facts: Facts) -> list[cst.Call]:
 
 def in_workers(facts: Facts) -> Iterator[tuple[cst.Call, str, str]]:
     """Yield calls that hand what trains to a thread, process or widget, its name and which: ``pool.map(train, x)``."""
-    packages = {name.partition(".")[0] for name in _WORKERS}
+    packages = {name.partition(".")[0] for name in libraries.WORKERS}
     for call in facts.live_calls if any(map(facts.imports_of, packages)) else ():
         made_by = {facts.qualified(call.func), *facts.origins(call.func)}
         known = {*made_by, *(name.partition(".")[0] for name in made_by)}
-        where = next((_WORKERS[name] for name in sorted(known) if name in _WORKERS), "")
+        where = next((libraries.WORKERS[name] for name in sorted(known) if name in libraries.WORKERS), "")
         wanted = facts.is_collective if where == "widget" else facts.is_training  # one may show gradients
         if where and call.args and facts.runs(call, wanted):
             named = [f.name.value for inner in facts.calls_in(call) for f in facts.called_functions(inner)]
             texts = set(map(cst_nodes.string_value, facts.strings)) if "joblib.Parallel" in made_by else set()
-            where = "thread" if _OF_THREADS & texts else where
+            where = "thread" if {"threading", "threads", "sharedmem"} & texts else where  # of joblib
             yield call, next(iter(named), cst_nodes.one_line(call.func)), where
 
 
