@@ -52,13 +52,12 @@ class _Split:
         self.plain, self.methods = set[str](), set[str]()  # that train nothing by themselves, and that do
         self.settings: dict[Any, _Settings] = collections.defaultdict(_Settings)  # by mode
         self.mode = True, True  # of this call: whether the model trains, and whether there are gradients
-        # of this call, by weak references: a model ends where the notebook's does; norms not synchronised
-        self.modules, self.batch_norms = list[Any](), list[Any]()
+        self.modules = list[Any]()  # of this call, by weak references: a model ends where the notebook's does
+        self.batch_norms = list[Any]()  # that are not synchronised
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls, self.of_training, self.steps, self.began = 0, 0, 0, time.monotonic()
-        own: Any = weakref.proxy(self)
-        self.compared = _Comparison(self.model, lambda *given: own._run(*given))
+        self.compared = _Comparison(self.model, weakref.WeakMethod(self._run))
         self.joins, self.kinds = self.compared.joins, set[Any]()  # that were compared
         self.paths, self.odd = _Paths(), 0  # and the latest call that was an exception
         self.rechecks: dict[Any, int] = {}  # by kind of call: outputs of another form, or by another path
@@ -167,8 +166,7 @@ class _Split:
     def _prepare(self, args: Any, kwargs: Any) -> None:
         """See what is trained; make a lazy model's parameters, and synchronise new batch norms."""
         model = self.model
-        modules = _modules(model)
-        self.modules = list(map(weakref.ref, modules))
+        self.modules = list(map(weakref.ref, (modules := _modules(model))))
         begins = torch.is_grad_enabled() and self.averaging.trained is None
         if not (self.averaging.is_new(modules) or begins):
             return

@@ -203,9 +203,9 @@ def _gradients_apart(
 
 
 class _Comparison:
-    """Compares calls of a model with the same computed whole. ``run`` calls it."""
+    """Compares calls of a model with the same computed whole. ``run``, a weak reference, calls it."""
 
-    def __init__(self, model: Any, run: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, model: Any, run: Any) -> None:
         self.model, self.run = model, run
         self.joins = _Joins()
         self.draws = set[Any]()  # kinds of calls with random numbers that can be those of the whole batch
@@ -366,7 +366,7 @@ class _Comparison:
         def compute() -> Any:
             given = pytree.tree_map(_cut_off, parts.of(start, end))
             before = _versions(given)
-            output = self.run(*given)
+            output = self.run()(*given)
             self.writes |= _versions(given) != before
             return output
 
