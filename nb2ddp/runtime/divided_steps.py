@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -29,17 +30,16 @@ class _DividedSteps:
     """A Trainer's accumulation step under way: its micro-batches, and how they are divided."""
 
     def __init__(self, trainer: Any) -> None:
-        self.trainer = trainer
-        self.figures = _Figures(trainer)
+        self.trainer: Any = weakref.proxy(trainer)  # which holds this
+        self.figures = _Figures(weakref.ref(trainer))
         self.rows = _RowParts(self.figures.keeps)
         self.draws = _Draws()
         self.samples: list[Any] = []
-        self.compute: Callable[[Any], torch.Tensor]  # what the Trainer does with one of them
+        self.compute: Any = None  # what the Trainer does with one of them, Callable[[Any], torch.Tensor]
         self.steps = 0
         self.batches: list[_Rows] = []  # the rows of the samples
         self.doubtful = -1  # the micro-batch whose division is tried next; -1 where any may be
-        # random states at the beginning of each micro-batch, and at the end
-        self.states: list[tuple[Any, ...]] = []
+        self.states: list[tuple[Any, ...]] = []  # random ones, at the beginning of each and at the end
         self.of_model: list[Any] = []
         self.trained: list[Any] = []  # parameters, as of the beginning of the step
         self.checked: Any = None  # the step under way, a `_CheckedStep`

@@ -45,7 +45,7 @@ _Values = dict[_Path, tuple[_Place, Any]]  # places, with copies of what is ther
 class _Figures:
     """The values that a Trainer's micro-batches may change, and the rules by which they do."""
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Callable[[], Any]) -> None:
         self.trainer = trainer
         self.rules: dict[_Path, str] = {}
         self.sources: dict[_Path, _Path] = {}  # of what copies another figure: a total that is logged, say
@@ -65,7 +65,7 @@ class _Figures:
 
     def snapshot(self) -> _Values:
         """Return what all values are now."""
-        trainer = self.trainer
+        trainer = self.trainer()
         known = [trainer, trainer.model, *(part for _, part in _own_parts(trainer.model))]
         self.owners = {("trainer",): trainer, ("the notebook",): sys.modules["__main__"]}
         places = _walk(_places(trainer), _is_small, map(id, known), self.owners)
@@ -192,7 +192,7 @@ class _Figures:
                 sys.stdout.write(value)
             else:
                 logs, args, options = value
-                self.trainer.log(dict(logs), *args, **options)
+                self.trainer().log(dict(logs), *args, **options)
 
     def learn(self, seen: list[list[_Note]]) -> str:
         """Find the rule of each change from what all ranks saw of each micro-batch; return what has none, or ""."""

@@ -1,6 +1,7 @@
 """Let each rank predict one of several evaluation batches at a time; every rank gets the results of all, in order."""
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ class _Predictions:
     """The evaluation batches that the ranks predict together."""
 
     def __init__(self, trainer: Any) -> None:
-        self.trainer = trainer
+        self.trainer: Any = weakref.proxy(trainer)  # which holds this
         self.group: list[Any] = []
         self.results: list[Any] = []
         self.notes: list[_Note] = []
@@ -42,8 +43,9 @@ class _Predictions:
         try:
             yield _Ahead(loader, self)
         finally:
-            trainer.preprocess_logits_for_metrics = self.preprocess
+            trainer.preprocess_logits_for_metrics, self.preprocess = self.preprocess, None
             self.group = []
+            trainer._turns.let_go()
 
     def expects(self, inputs: Any) -> bool:
         return self.turn < len(self.group) and self.group[self.turn] is inputs
@@ -89,11 +91,8 @@ class _Predictions:
                 break
             self.still |= figures.counters.keys() - moved
             figures.restore(base)
-        why = (
-            "the predictions draw random numbers"
-            if any(note.draws != _NOTHING for note in notes.values())
-            else ""
-        )
+        draws = any(note.draws != _NOTHING for note in notes.values())
+        why = "the predictions draw random numbers" if draws else ""
         if not why and any(unknown for _, unknown in of_ranks):
             every = {turn: own.get(turn) or record(turn) for turn in range(len(self.group))}
             seen = _exchange(every)
@@ -159,8 +158,7 @@ class _Ahead:
         says = hasattr(self.loader, "end_of_dataloader")
         ends = False
         while not ends:
-            group: list[Any] = []
-            last: list[bool] = []
+            group, last = list[Any](), list[bool]()
             while len(group) < _run.world_size and not ends:
                 try:
                     group.append(next(batches))

@@ -20,11 +20,11 @@ class _Switches:
         One that changes in most steps, a count of them say, counts in its 1st, 16th and 256th change. ``now`` is what
         `_Figures.snapshot` gives; ``figures`` are what micro-batches change.
         """
-        before, self.before, found = self.before, now, False
-        self.steps += 1
-        for path, (_, value) in now.items() if before else ():
-            old = before[path][1] if path in before else _ABSENT
-            if not isinstance(value, _SIMPLE) or (type(old) is type(value) and old == value):
+        before, self.steps, found = self.before, self.steps + 1, False
+        self.before = {path: value for path, (_, value) in now.items() if isinstance(value, _SIMPLE)}
+        for path, value in self.before.items() if before else ():
+            old = before.get(path, _ABSENT)
+            if type(old) is type(value) and old == value:
                 continue
             if path not in figures and (path[0] != "trainer" or str(path[1])[:1] != "_"):  # the library's
                 count = self.changes[path] = self.changes.get(path, 0) + 1

@@ -54,6 +54,11 @@ class _InTurns(_WholeCheckpoints):
 
     _turns: _Turns
 
+    def train(self, *args: Any, **options: Any) -> Any:
+        result = super().train(*args, **options)  # type: ignore[misc]
+        self._turns.let_go()
+        return result
+
     def get_batch_samples(self, *args: Any, **options: Any) -> Any:
         samples, items = super().get_batch_samples(*args, **options)  # type: ignore[misc]
         self._turns.begin(samples)

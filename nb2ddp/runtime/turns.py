@@ -61,6 +61,11 @@ class _Turns(_DividedSteps):
         """Note the micro-batches of a step."""
         self.samples, self.turn, self.notes = samples, 0, {}
 
+    def let_go(self) -> None:
+        """Drop what a step was and what it held, the Trainer, too: that ends where the notebook's does."""
+        self.samples, self.batches, self.notes, self.states, of = [], [], {}, [], self.figures
+        self.compute, of.base, of.now, of.holders, of.owners = None, {}, {}, {}, {}
+
     def expects(self, inputs: Any) -> bool:
         return self.turn < len(self.samples) and self.samples[self.turn] is inputs
 
@@ -76,8 +81,7 @@ class _Turns(_DividedSteps):
                 self._take_from_rank_0()
             dist.broadcast(loss, 0)
             return loss
-        note = self.notes[turn]
-        self.figures.apply(note)
+        self.figures.apply(note := self.notes[turn])
         value, dtype = note.result
         return torch.tensor(value, dtype=dtype, device=self.trainer.args.device)
 
