@@ -210,7 +210,8 @@ class _Split:
         self.spots[kind] = step
         if changed:
             _check_times.begin_again(step)
-        is_new = is_first or uncertain > 0 or (changed == 1 and not spot and not settings.looks)
+        was_good = not spot or _checks.good[1] >= step - 1  # so the change alone is to blame
+        is_new = is_first or uncertain > 0 or (changed == 1 and was_good and not settings.looks)
         is_due = is_first or uncertain > 0 or spot or (changed > 0 and _checks.is_on)
         few = not is_first and uncertain < 2 and not (spot and _checks.is_whole)
         if is_due and not self._check(parts, kind, is_new=is_new, few=few, asks=uncertain > 0):

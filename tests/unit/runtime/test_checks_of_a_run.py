@@ -198,6 +198,31 @@ def late(of):
     assert (tmp_path / "net.pt").exists()
 
 
+def test_a_change_that_is_seen_before_its_call_is_no_failed_check(server: RankServer, tmp_path: Path) -> None:
+    """Also where a comparison was planned for that step: the one before was right."""
+    program = (
+        SCRIPT
+        + """
+class Net(Body):
+    centres = False
+    def forward(self, x):
+        out = self.body(x)
+        return out - out.mean(0) if self.centres else out
+model = ddp.parallelize(Net())
+for step in range(6):
+    model.centres = step > 2
+    train(model, batches(x, y, size=12)[:1], lambda x, y: F.cross_entropy(model(x), y))
+end(model)
+"""
+    )
+    ended = server.run(tmp_path, program, 2, environment={"NB2DDP_STRICT": "1"})
+    assert not any(ended.codes), ended.text
+    assert "every rank computes whole batches, which saves no time: rows depend" in ended.ranks[0].err, (
+        ended.text
+    )
+    assert "a check failed" not in ended.ranks[0].err, ended.text
+
+
 def test_a_failed_check_says_how_far_off_the_gradients_are(server: RankServer, tmp_path: Path) -> None:
     """Their rows meet in backward() alone, through a tensor too large to be taken for a flag."""
     program = (
