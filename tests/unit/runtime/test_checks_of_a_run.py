@@ -248,7 +248,7 @@ end(model)
     ), ended.text
 
 
-# A Trainer whose micro-batches are also divided, and what is wrong from its third step on.
+# A Trainer whose micro-batches are also divided, or the only one of a step, and what is wrong from its third step on.
 TRAINER = """
 def after(owner, name, then):
     old = getattr(owner, name)
@@ -269,7 +269,7 @@ class From(TrainerCallback):
             turns = t._turns
             FAULT
 collate = [COLLATE]
-t = Trainer(MODEL, args(max_steps=10, per_device_train_batch_size=4, gradient_accumulation_steps=2),
+t = Trainer(MODEL, args(max_steps=10, per_device_train_batch_size=8 // COUNT, gradient_accumulation_steps=COUNT),
     train_dataset=ROWS, data_collator=lambda rows: collate[0](rows), callbacks=[From()])
 ddp.init_process_group()
 ddp.wrap_trainer(t)
@@ -316,14 +316,17 @@ SELDOM = (
     "fault",
     [pytest.param(fault, marks=pytest.mark.thorough if fault in SELDOM else ()) for fault in OF_TRAINERS],
 )
-def test_a_fault_in_a_trainer_is_said(trainers: RankServer, tmp_path: Path, fault: str) -> None:
+@pytest.mark.parametrize("count", [2, pytest.param(1, marks=pytest.mark.thorough)])
+def test_a_fault_in_a_trainer_is_said(trainers: RankServer, tmp_path: Path, fault: str, count: int) -> None:
     lines = OF_TRAINERS[fault].strip("\n").splitlines()
     margin = min(len(line) - len(line.lstrip()) for line in lines if line.strip())
     body = "\n            ".join(line[margin:] for line in lines)
     draws = "random" in fault or "evaluation" in fault
     model, rows = ("bert(drop=0.2)", "cls_rows(128)") if draws else ("llama()", "lm_rows(128, 8, 120)")
     program = TRAINER.replace("FAULT", body).replace("MODEL", model).replace("ROWS", rows)
-    program = program.replace("COLLATE", "torch.utils.data.default_collate" if draws else "pad")
+    program = program.replace("COUNT", str(count)).replace(
+        "COLLATE", "torch.utils.data.default_collate" if draws else "pad"
+    )
     ended = trainers.run(
         tmp_path,
         START + TOOLS + program,
