@@ -52,8 +52,7 @@ class _Split:
         self.plain, self.methods = set[str](), set[str]()  # that train nothing by themselves, and that do
         self.settings: dict[Any, _Settings] = collections.defaultdict(_Settings)  # by mode
         self.mode = True, True  # of this call: whether the model trains, and whether there are gradients
-        self.modules = list[Any]()  # of this call, by weak references: a model ends where the notebook's does
-        self.batch_norms = list[Any]()  # that are not synchronised
+        self.modules, self.batch_norms = list[Any](), list[Any]()  # weak references; those not synchronised
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls, self.of_training, self.steps, self.began = 0, 0, 0, time.monotonic()
@@ -166,7 +165,7 @@ class _Split:
     def _prepare(self, args: Any, kwargs: Any) -> None:
         """See what is trained; make a lazy model's parameters, and synchronise new batch norms."""
         model = self.model
-        self.modules = list(map(weakref.ref, (modules := _modules(model))))
+        self.modules = list(map(weakref.ref, (modules := _modules(model))))  # it may end before
         begins = torch.is_grad_enabled() and self.averaging.trained is None
         if not (self.averaging.is_new(modules) or begins):
             return
@@ -181,13 +180,12 @@ class _Split:
 
     def _keeps_whole(self, kind: Any) -> bool:
         """Find what of a model must see whole batches, without a comparison."""
-        why = ""
         if self.hooked:
             why = f"the notebook has a hook on {self.hooked}, which must see whole batches; remove it to share them"
         elif self.takes:
             why = f"each call changes `{self.takes}`, and what was read or written there cannot be taken back"
-        elif any(norm.training for norm in self.batch_norms):
-            why = _BATCH_NORM
+        else:
+            why = _BATCH_NORM if any(norm.training for norm in self.batch_norms) else ""
         if why:
             self._divide_no_more(kind, why)
         return bool(why)
