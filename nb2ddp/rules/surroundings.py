@@ -27,7 +27,6 @@ from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import imported_modules
 
 _COLAB = "google.colab"
 _OF_ITS_PAGE = ("drive.", "data_table.", "output.", "widgets.", "runtime.", "files.download")
@@ -52,10 +51,9 @@ _COLLECTING = frozenset({"dict", "list", "set", "sorted", "tuple"})
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    for statement in facts.imports_of("google"):
-        line = facts.line_of(statement)
-        of_colab = isinstance(statement, cst.ImportFrom) and imported_modules(statement)[0].startswith(_COLAB)
-        if line is not None and of_colab:
+    for statement in (*facts.imports_of("google"), *facts.imports_of("condacolab")):
+        of_colab = re.match(rf"from {_COLAB}|import condacolab$", cst_nodes.code_of(statement).strip())
+        if of_colab and (line := facts.line_of(statement)) is not None:
             yield Drop(line, "Colab's services are not there in a script")
     for call in facts.live_calls:
         name = facts.qualified(call.func)
@@ -70,7 +68,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from _colab(facts, call, name.removeprefix(f"{_COLAB}."))
         elif name in _LOGINS and _asks_for_token(call, *_LOGINS[name]):
             yield from _login(facts, call, name.partition(".")[0])
-        elif facts.method(call) == "do_shutdown" or _ends_kernel(facts, call):
+        elif (
+            facts.method(call) == "do_shutdown" or name.startswith("condacolab.") or _ends_kernel(facts, call)
+        ):
             why = "a script needs no new kernel"
             yield Drop(facts.statement(call), why, comment=f"{why}: it goes on with what it has installed")
         elif facts.method(call) == "launch" and facts.comes_from(call.func, "gradio"):

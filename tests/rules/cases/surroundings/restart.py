@@ -16,6 +16,12 @@ IPython.Application.instance().kernel.do_shutdown(True)
 import IPython
 # nb2ddp: a script needs no new kernel: it goes on with what it has installed
 
+# case: Colab's conda, which ends the kernel
+import condacolab
+condacolab.install()
+# output
+# nb2ddp: a script needs no new kernel: it goes on with what it has installed
+
 # case: another process ends
 os.kill(server.pid, 9)
 
