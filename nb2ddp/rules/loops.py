@@ -95,8 +95,8 @@ def _hand_written(facts: Facts) -> Iterator[Finding]:
         return
     made = training_loops.optimizers(facts)
     if not _is_in_sight(facts, made, calls):
-        why = "nb2ddp sees no model that this backward() trains: no optimizer is given model.parameters()"
-        why += ". Give them to one where it trains a model; gradients of inputs and of plain tensors need no second GPU"
+        why = "nb2ddp sees no PyTorch model that this backward() trains: no optimizer is given model.parameters(). Give"
+        why += " them to one where it trains a model; gradients of inputs, plain tensors and NumPy need no second GPU"
         yield Decline(why, calls[0])
         return
     yield from _divided(facts, made)

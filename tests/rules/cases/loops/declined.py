@@ -12,7 +12,7 @@ llm = AutoModelForCausalLM.from_pretrained("m")
 loader = DataLoader(data, batch_size=8, shuffle=True)
 for batch in loader:
     step(batch).backward()
-# decline, line 4: nb2ddp sees no model that this backward() trains: no optimizer is given model.parameters(). Give them to one where it trains a model; gradients of inputs and of plain tensors need no second GPU
+# decline, line 4: nb2ddp sees no PyTorch model that this backward() trains: no optimizer is given model.parameters(). Give them to one where it trains a model; gradients of inputs, plain tensors and NumPy need no second GPU
 
 # case: a tensor
 llm = AutoModelForCausalLM.from_pretrained("m")
@@ -21,7 +21,7 @@ opt = AdamW([image])
 for i in range(9):
     (image ** 2).sum().backward()
     opt.step()
-# decline, line 5: nb2ddp sees no model that ...
+# decline, line 5: nb2ddp sees no PyTorch model that ...
 
 # case: layers that are no modules
 class Layer:
@@ -32,7 +32,7 @@ for x in batches:
     loss_of(x).backward()
     for p in parameters:
         p.data -= 0.1 * p.grad
-# decline, line 6: nb2ddp sees no model that ...
+# decline, line 6: nb2ddp sees no PyTorch model that ...
 
 # case: a tensor, beside a model that stays as it is
 vgg = models.vgg19().features
@@ -44,4 +44,4 @@ opt = AdamW([image])
 for i in range(9):
     features(image, vgg).backward()
     opt.step()
-# decline, line 8: nb2ddp sees no model that ...
+# decline, line 8: nb2ddp sees no PyTorch model that ...
