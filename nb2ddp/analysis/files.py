@@ -100,7 +100,7 @@ def mode(facts: Facts, call: cst.Call) -> str:
 
 def is_given_path(facts: Facts, call: cst.Call) -> bool:
     """Return whether the file of a call is given by its path, where it may be a buffer as well."""
-    given = cst_nodes.given(call, 0, "fp", "file", "name", "filename")
+    given = cst_nodes.given(call, 0, "fp", "file", "name", "filename", "fname", "path")
     return given is not None and names_file(facts, given)
 
 

@@ -142,6 +142,17 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
 logging.basicConfig(filename="a.log")
 handler = logging.FileHandler("b.log")
 
+# case: a data object that saves itself, with a keyword for the path
+from lib import Rows
+rows = Rows(3)
+rows.save(fname="rows.pt", n=10)
+# output
+from lib import Rows
+rows = Rows(3)
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        rows.save(fname="rows.pt", n=10)
+
 # case: a helper file that installs
 from requirements import *
 install_packages("gpu")
