@@ -50,7 +50,7 @@ FRAMEWORKS = (
     Framework("a Trainer of Lightning's that it cannot follow", "lightning.* pytorch_lightning.*", "fit", "", "make L.Trainer(...) in a cell, or in a function that returns it, and call fit() of that"),
     Framework("NeMo's recipes", "", "", "nemo.collections.*_recipe", 'nemo_run starts the processes itself; give the recipe num_gpus_per_node=2, and its LocalExecutor ntasks_per_node=2, launcher="torchrun"'),
     Framework("NeMo", "nemo.*", "fit set_trainer setup_training_data", "nemo.collections.*.models.*Model nemo.collections.llm.finetune nemo.collections.llm.pretrain nemo.collections.llm.train", f"it trains with Lightning: give its trainer devices=2 and start the code as a script with {_TORCHRUN}"),
-    Framework("fastai", "fastai.* fastbook.* tsai.*", "fit fit_one_cycle fine_tune fit_flat_cos fit_sgdr", "", "put the training into a function, with `with learn.distrib_ctx(in_notebook=True):` around it, and start that with Accelerate's notebook_launcher(train, num_processes=2)"),
+    Framework("fastai", "fastai.* fastbook.* tsai.*", "fit fit_one_cycle fine_tune fit_flat_cos fit_sgdr", "", "in fastai 2 put the training into a function, with `with learn.distrib_ctx(in_notebook=True):` around it, and start that with Accelerate's notebook_launcher(train, num_processes=2)"),
     Framework("Ultralytics", "ultralytics.*", "train", "", "its train(device=[0, 1]) runs DDP by itself"),
     Framework("Composer", "composer.*", "fit", "", "it trains on two GPUs as a script that is started with `composer -n 2 script.py`"),
     Framework("Ignite", "ignite.*", "", "ignite.engine.Engine ignite.engine.engine.Engine ignite.engine.create_supervised_trainer", 'its idist.Parallel(backend="nccl", nproc_per_node=2, start_method="fork") runs a training function on two GPUs of a notebook, with idist.auto_model, auto_optim and auto_dataloader in it'),
@@ -80,7 +80,7 @@ FRAMEWORKS = (
     Framework("FSDP", "", "", "torch.distributed.fsdp.*FullyShardedDataParallel torch.distributed.fsdp.*fully_shard torch.distributed._composable.fsdp.fully_shard", f"it shards the model over processes of its own: start it as a script with {_TORCHRUN}; nb2ddp's --strategy fsdp shards a Trainer's model"),
     Framework("processes that it starts itself", "", "", "torch.multiprocessing.spawn torch.multiprocessing.start_processes torch.multiprocessing.spawn.*", "where they train with DDP there is nothing to convert: give their number, and run its code as a script"),
     Framework("Opacus", "opacus.*", "make_private make_private_with_epsilon", "", "its noise belongs to the gradients of single samples, which DDP would average first; for several GPUs it has a DifferentiallyPrivateDistributedDataParallel of its own, in a script under torchrun"),
-    Framework("TensorFlow", "tensorflow.* tf_keras.* transformers.TF*", "fit fit_generator train_on_batch", "tensorflow.GradientTape", "make and compile the model under tf.distribute.MirroredStrategy().scope() for several GPUs", beside="after"),
+    Framework("TensorFlow", "tensorflow.* tf_keras.* transformers.TF*", "fit fit_generator train_on_batch apply_gradients minimize", "tensorflow.GradientTape", "make and compile the model under tf.distribute.MirroredStrategy().scope() for several GPUs", beside="after"),
     Framework("Keras", "keras.* keras_core.* keras_nlp.* keras_hub.* keras_cv.*", "fit train_on_batch", "", "on TensorFlow make and compile the model under tf.distribute.MirroredStrategy().scope(), on JAX set keras.distribution.DataParallel(); on PyTorch its fit() trains on one GPU", beside="after"),
     Framework("JAX", "jax.* flax.* transformers.Flax*", "", "jax.grad jax.value_and_grad flax.*grad optax.*", "shard the batch over the GPUs with jax.sharding", beside="after"),
     Framework("PaddlePaddle", "paddle.* paddlenlp.*", "fit train", "paddle.optimizer.*", "start it as a script with `python -m paddle.distributed.launch --gpus 0,1 script.py`; a loop needs paddle.distributed.init_parallel_env(), paddle.DataParallel(model) and a paddle.io.DistributedBatchSampler for that"),
@@ -112,8 +112,8 @@ COMMANDS = (
     ("yolo", "its device=0,1 runs DDP by itself"),
 )
 # The methods and functions that train in frameworks of which nothing is known.
-_TRAINING = frozenset(
-    "fit train fit_one_cycle fine_tune finetune learn train_model run_training run_training_loop run".split()
+_TRAINING = re.compile(
+    r"(?:fit|train)(?:_one_cycle|_model|_and_\w+)?|fine_?tune|learn|run(?:_training(?:_loop)?)?"
 )
 _HOW_LONG = re.compile(r"\d\d|[2-9]|(?!mode\b)\w+ *=[^=]")  # train(100), and not train(mode=True)
 _NAMED = re.compile(r"\{(?:shlex\.split\()?(\w+)(?:\.split\(\)|\))?\}|\$(\w+)")  # {command} and $command
@@ -207,7 +207,7 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
     known = {training.call for training in trainings(facts)}
     for call in facts.live_calls:
         name = (facts.method(call) or facts.qualified(call.func)).rpartition(".")[2]
-        if name not in _TRAINING or call in known or any(facts.run_by(call.func)):
+        if _TRAINING.fullmatch(name) is None or call in known or any(facts.run_by(call.func)):
             continue
         if facts.is_collective(call) or not _may_train(facts, call, name):
             continue

@@ -266,6 +266,22 @@ for x in loader:
 # answer: it starts the processes itself: give it --multi_gpu --num_processes 2
 # answer: cell 2
 
+# case: a function of a library that fits a Trainer of its own
+import lib
+trainer = lib.Trainer(model)
+# %%
+lib.fit_and_evaluate(trainer)
+# answer: this notebook calls `lib.fit_and_evaluate()` of lib, whose training nb2ddp does not convert
+# answer: cell 2
+
+# case: gradients that an optimizer of TensorFlow's is given
+import tensorflow as tf
+optimizer = tf.train.AdamOptimizer()
+# %%
+optimizer.apply_gradients(gradients(model, rows))
+# answer: trains with TensorFlow
+# answer: cell 2
+
 # case: a command that a name holds
 steps = 10
 command = f"accelerate launch {arguments(steps)} train_network.py"
