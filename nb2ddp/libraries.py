@@ -238,7 +238,7 @@ READS_MLFLOW_STORE = re.compile(
 RUNNING_FUNCTIONS = frozenset(
     "os.system os.popen os.spawnl os.spawnle os.spawnlp os.spawnlpe os.spawnv os.spawnve os.spawnvp os.spawnvpe "
     "subprocess.run subprocess.call subprocess.check_call subprocess.check_output subprocess.Popen "
-    "subprocess.getoutput subprocess.getstatusoutput "
+    "subprocess.getoutput subprocess.getstatusoutput asyncio.create_subprocess_shell asyncio.create_subprocess_exec "
     "requests.post requests.put requests.patch requests.delete httpx.post httpx.put httpx.patch httpx.delete".split()
 )
 # Classes of sessions with a server.
@@ -248,7 +248,7 @@ CHANGES_HUB = re.compile(
     r"(?:upload|create|delete|push|move|update|add|duplicate|merge|request|super_squash)_"
 )
 # Functions among these, and among those that write, whose result can be sent to other ranks.
-PLAIN_RESULTS = (RUNNING_FUNCTIONS - {"subprocess.Popen", "os.popen"}) | frozenset(
+PLAIN_RESULTS = {n for n in RUNNING_FUNCTIONS if not re.search("[Pp]open|_subprocess_", n)} | frozenset(
     "shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.make_archive urllib.request.urlretrieve "
     "wget.download gdown.download gdown.download_folder".split()
 )

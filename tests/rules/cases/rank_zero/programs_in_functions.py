@@ -15,6 +15,19 @@ trainer = Trainer(model, TrainingArguments("o", per_device_train_batch_size=4, g
 trainer.train()
 trainer.train()
 
+# case: a process of asyncio's
+import asyncio
+async def tell(step):
+    await asyncio.create_subprocess_exec("notify", str(step))
+asyncio.run(tell(1))
+# output
+import asyncio
+async def tell(step):
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 runs it
+        if is_main:
+            await asyncio.create_subprocess_exec("notify", str(step))
+asyncio.run(tell(1))
+
 # case: a callback
 class Upload(TrainerCallback):
     def on_save(self, args, state, control, **kwargs):
