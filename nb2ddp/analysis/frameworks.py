@@ -71,7 +71,7 @@ FRAMEWORKS = (
     Framework("LLaMA-Factory", "llamafactory.*", "", "llamafactory.train.*", "`llamafactory-cli train` trains on all visible GPUs, in a process for each"),
     Framework("SetFit", "setfit.*", "train", "", "its arguments hold two batch sizes, of the embeddings and of the head, which nb2ddp does not divide; the embeddings alone can be trained with a SentenceTransformerTrainer, which it converts"),
     Framework("Sentence Transformers' old fit()", "sentence_transformers.*", "fit old_fit", "", "its loop over batches is in the library; train with a SentenceTransformerTrainer, or a CrossEncoderTrainer, which nb2ddp converts"),
-    Framework("Ray", "ray.*", "fit", "ray.tune.run ray.train.*Trainer", "its ScalingConfig(num_workers=2, use_gpu=True) starts a worker on each GPU by itself"),
+    Framework("Ray", "ray.*", "fit", "ray.tune.run ray.train.*Trainer", 'its Trainers start a worker on each GPU with ScalingConfig(num_workers=2, use_gpu=True), and Tune runs a trial on each with tune.with_resources(train, {"gpu": 1})'),
     Framework("Flower", "", "", "flwr.simulation.* flwr.client.start_*", "it starts a process for each client, and gives it GPUs by client_resources"),
     Framework("PantheraML", "", "", "pantheraml.*", "it is a fork of Unsloth that trains on several GPUs by itself; import the same names from unsloth"),
     Framework("DeepSpeed", "deepspeed.*", "", "deepspeed.initialize", "it runs on two GPUs as a script that is started with `deepspeed --num_gpus 2 script.py`"),
