@@ -113,7 +113,7 @@ COMMANDS = (
 )
 # The methods and functions that train in frameworks of which nothing is known.
 _TRAINING = re.compile(
-    r"(?:fit|train)(?:_one_cycle|_model|_and_\w+)?|fine_?tune|learn|run(?:_training(?:_loop)?)?"
+    r"(?:fit|train)(?:_one_cycle|_model|_and_\w+|(?:_one)?_epoch)?|fine_?tune|learn|run(?:_training(?:_loop)?)?"
 )
 _HOW_LONG = re.compile(r"\d\d|[2-9]|(?!mode\b)\w+ *=[^=]")  # train(100), and not train(mode=True)
 _NAMED = re.compile(r"\{(?:shlex\.split\()?(\w+)(?:\.split\(\)|\))?\}|\$(\w+)")  # {command} and $command

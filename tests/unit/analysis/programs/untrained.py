@@ -266,6 +266,18 @@ for x in loader:
 # answer: it starts the processes itself: give it --multi_gpu --num_processes 2
 # answer: cell 2
 
+# case: a function of a file beside the notebook that trains an epoch
+import torch
+from engine import train_one_epoch
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+# %%
+for epoch in range(3):
+    train_one_epoch(model, optimizer, loader, epoch)
+    schedule.step()
+# answer: this notebook calls `train_one_epoch()` of engine, whose training nb2ddp does not convert
+# answer: cell 2
+
 # case: a function of a library that fits a Trainer of its own
 import lib
 trainer = lib.Trainer(model)
