@@ -47,6 +47,13 @@ f"{len(x)} rows"
 # output
 ddp.show(f"{len(x)} rows")
 
+# case: a word
+print(1)
+"done"
+# output
+print(1)
+ddp.show("done")
+
 # case: a call
 df.head()
 # output
