@@ -26,10 +26,9 @@ def init(seed: int | None = None) -> tuple[int, int, int]:
     """Prepare this process and return ``(rank, local_rank, world_size)``.
 
     Each rank sees its own GPU alone, as ``cuda:0``, so ``local_rank`` is 0 there; the libraries see one process. Only
-    rank 0 prints and reads the keyboard; an uncaught exception prints its traceback and ends the rank, without a
-    teardown. ``seed`` seeds random, numpy and torch alike on every rank, for a notebook that draws random numbers
-    without a seed; without it, ranks wait for the state of rank 0's generators and take it over. With ``seed``, no
-    rank waits for another.
+    rank 0 prints, logs and reads the keyboard; an uncaught exception prints its traceback and ends the rank at once.
+    ``seed`` seeds random, numpy and torch alike on every rank, for a notebook that draws without a seed, and no rank
+    waits for another; without it, ranks wait for the state of rank 0's generators and take it over.
 
     Raises:
         SystemExit: the script has changed what torchrun told this rank, or this machine has too few GPUs.
@@ -59,8 +58,10 @@ def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, 
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 -- errors still reach stderr
         os.dup2(sys.stdout.fileno(), 1)  # what writes past it, too
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # rank 0 alone is asked
-        opens_log: Any = logging.FileHandler.__init__  # whoever makes one: rank 0 alone keeps logs
-        logging.FileHandler.__init__ = lambda log, filename, *a, **k: opens_log(log, os.devnull, *a, **k)  # type: ignore[method-assign]
+        logs: Any = logging  # whoever makes a handler: rank 0 alone keeps logs, and shows what is no warning
+        opens, emit = logs.FileHandler.__init__, logs.StreamHandler.emit
+        logs.FileHandler.__init__ = lambda log, filename, *a, **k: opens(log, os.devnull, *a, **k)
+        logs.StreamHandler.emit = lambda log, record: record.levelno < logs.WARNING or emit(log, record)
         os.environ["WANDB_MODE"] = "disabled"  # one run, rank 0's
         # Unsloth writes the modules that it compiles; two ranks in one folder would read half-written ones.
         os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", _SCRATCH)

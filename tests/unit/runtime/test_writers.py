@@ -68,11 +68,14 @@ note(names=names, found=sorted(name for name in os.listdir() if name in ("0.txt"
 LOGS = """
 import logging.handlers, os
 log = logging.getLogger("run")
+log.setLevel(logging.INFO)
+log.addHandler(logging.StreamHandler())
 log.addHandler(logging.FileHandler("plain.log"))
 log.addHandler(logging.handlers.RotatingFileHandler(filename="sizes.log", maxBytes=30, backupCount=2))
 log.addHandler(logging.handlers.TimedRotatingFileHandler("times.log", "S", delay=True))
 for step in range(3):
-    log.warning("step %d of the run", step)
+    log.info("step %d of the run", step)
+log.warning("a warning")
 logging.shutdown()
 """
 
@@ -83,8 +86,11 @@ def test_one_rank_keeps_the_files_of_logging(run: Run, tmp_path: Path, ranks: in
     assert not any(ended.codes), ended.text
     assert next(tmp_path.rglob("plain.log")).read_text().split("\n") == [
         *(f"step {step} of the run" for step in range(3)),
+        "a warning",
         "",
     ]
+    assert [rank.err.count("step 1 of the run") for rank in ended.ranks] == [1] + [0] * (ranks - 1)
+    assert all(rank.err.count("a warning") == 1 for rank in ended.ranks)
     assert sorted(path.name for path in tmp_path.rglob("*s.log*")) == [
         "sizes.log",
         "sizes.log.1",
