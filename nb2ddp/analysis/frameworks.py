@@ -228,9 +228,7 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
 
 def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
     """Return whether a call trains, and does not only switch a model's mode: ``model.train(False)``."""
-    if isinstance(call.func, cst.Name):
-        return name != "train" or bool(call.args)
-    owner = cst.ensure_type(call.func, cst.Attribute).value
+    owner = facts.owner(call) or call.func
     names = {cst_nodes.code_of(owner), *facts.origins(owner)}
     if any(map(_PREPARES.search, names)):
         return False
@@ -238,6 +236,8 @@ def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
         told = {cst_nodes.string_value(text) or "" for text in facts.nodes(cst.SimpleString, within=call)}
         starts = facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS
         return not starts and any("train" in part.rpartition(".")[2].lower() for part in names | told)
+    if owner is call.func:
+        return name != "train" or bool(call.args)
     if name != "train":
         # a model is made before it is fitted: ImageOps.fit(image) is a function of a module
         of_module = isinstance(owner, cst.Name) and facts.is_imported(owner.value) and name == "fit"

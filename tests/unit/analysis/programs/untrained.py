@@ -278,6 +278,12 @@ for epoch in range(3):
 # answer: this notebook calls `train_one_epoch()` of engine, whose training nb2ddp does not convert
 # answer: cell 2
 
+# case: a program that is started by a name of its own
+from subprocess import run
+run(["cp", "train.yaml", "a"])
+# answer: no Trainer, no loop with backward(), and no fit() of a model
+# answer: no cell
+
 # case: a function of a library that fits a Trainer of its own
 import lib
 trainer = lib.Trainer(model)
