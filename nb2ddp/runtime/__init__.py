@@ -18,7 +18,6 @@ from pathlib import Path
 PARTS = (
     "run_state",
     "gpu_kind",
-    "spot_checks",
     "script_location",
     "process_signs",
     "random_numbers",
@@ -32,6 +31,7 @@ PARTS = (
     "random_rows",
     "store",
     "object_collectives",
+    "spot_checks",
     "set_order",
     "rank_zero",
     "shell_lines",
