@@ -62,11 +62,10 @@ def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, 
         opens, emit = logs.FileHandler.__init__, logs.StreamHandler.emit
         logs.FileHandler.__init__ = lambda log, filename, *a, **k: opens(log, os.devnull, *a, **k)
         logs.StreamHandler.emit = lambda log, record: record.levelno < logs.WARNING or emit(log, record)
-        os.environ["WANDB_MODE"] = "disabled"  # one run, rank 0's
+        os.environ.update(WANDB_MODE="disabled", MLFLOW_ALLOW_FILE_STORE="true")  # one run, rank 0's
         # Unsloth writes the modules that it compiles; two ranks in one folder would read half-written ones.
         os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", _SCRATCH)
         os.environ["MLFLOW_TRACKING_URI"] = pathlib.Path(_SCRATCH, "mlruns").as_uri()  # see tracking_uri()
-        os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
         atexit.register(shutil.rmtree, _SCRATCH, ignore_errors=True)
     sys.excepthook = _end_on_error
     atexit.register(_leave_script)
