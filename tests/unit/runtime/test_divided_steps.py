@@ -198,7 +198,7 @@ note(spent=[ddp.spent[step] for step in range(4, 8)], of_one=sum(ddp.of_one[4:8]
 
 def test_tensors_of_other_ranks_come_to_where_this_rank_has_them() -> None:
     """Of a micro-batch that another rank computed; "meta" stands for a GPU, which is not here."""
-    figures = _Figures(SimpleNamespace(model=None))
+    figures = _Figures(lambda: SimpleNamespace(model=None))
     kept: dict[str, Any] = {"last": None, "all": [torch.ones(1, device="meta")]}
     last, grown = ("trainer", "last"), ("trainer", "all")
     figures.holders = {last: (kept, "last"), grown: (kept, "all")}
