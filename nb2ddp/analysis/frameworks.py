@@ -263,7 +263,7 @@ def _words_of(command: cst.BaseExpression) -> str:
         return " ".join(_words_of(element.value) for element in command.elements)
     if isinstance(command, cst.FormattedString):
         return "".join(cst_nodes.code_of(part) for part in command.parts)
-    text = cst_nodes.string_value(command)
+    text = command.value if isinstance(command, cst.Integer) else cst_nodes.string_value(command)
     return text if text is not None else f"{{{cst_nodes.code_of(command)}}}"
 
 
@@ -272,7 +272,7 @@ def _of_command(facts: Facts, call: cst.Call, text: str) -> Iterator[Training]:
         made = [
             b.value for b in facts.bindings(found[1] or found[2]) if b.value and b.order < facts.order(call)
         ]
-        return _words_of(made[-1]) if made else found[0]
+        return _words_of(made[-1]) if made and not isinstance(made[-1], cst.Call) else found[0]
 
     text = _NAMED.sub(named, text)
     for part in re.split(r"&&|\|\||[;|\n]", re.sub(r"\\\s*\n", " ", text)):
@@ -307,7 +307,7 @@ def _is_training(words: list[str]) -> bool:
         script = next((word for word in words[1:] if word.endswith(".py")), "")
         module = _module(words)
         named = (script, *module, *(words[3:4] if module else ()))
-        return any(_TRAINS.search(word.rpartition("/")[2]) for word in named)
+        return any(_TRAINS.search(w.rpartition("/")[2]) or w.startswith("torch.distributed.") for w in named)
     launches = any(" ".join(words[:2]).startswith(start) for start, _ in COMMANDS[:5])
     if launches or program in ("bash", "sh"):
         return any(_TRAINS.search(word) for word in words[1:])

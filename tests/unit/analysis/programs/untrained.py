@@ -316,6 +316,20 @@ subprocess.run(command.split())
 # answer: what trains here is the command `python train.py`
 # answer: cell 2
 
+# case: a file that is written and started in several processes
+import os
+engine = os.path.join("work", "engine.py")
+# %%
+%%writefile {engine}
+import torch
+for x in loader:
+    model(x).backward()
+# %%
+ranks = 2
+!python -m torch.distributed.run --nproc_per_node {ranks} {engine}
+# answer: of its own: it starts the processes itself, and trains in 2 as it is
+# answer: cell 3
+
 # case: a module without a loop
 %%writefile engine.py
 x = 1
