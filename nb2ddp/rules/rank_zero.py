@@ -97,7 +97,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if used and not in_with:
             if (skipped := _may_be_skipped(facts, call)) == "file":
                 continue  # the rule file-guards lets rank 0 go first, and the others find what it made
-            if rank_zero_work.gives_plain(facts, call) and not skipped:
+            tried = facts.around(call, cst.Try) or statement
+            if skipped == "error" and not facts.runs(tried, facts.needs_all):
+                yield Gate(tried, "main-first", "rank 0 goes first, the others find what it has started")
+            elif rank_zero_work.gives_plain(facts, call) and not skipped:
                 yield from _on_rank_0(facts, call, why)
             elif rank_zero_work.changes_path(facts, call) or rank_zero_work.maps_file(facts, call):
                 yield Gate(statement, "in-turn", "the ranks write one after another")

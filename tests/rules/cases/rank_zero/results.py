@@ -44,6 +44,20 @@ r = ddp.from_main_process(lambda: subprocess.run(command))
 r = subprocess.Popen(["make", "all"])
 # note, line 1: this runs on every rank, because its result is used later
 
+# case: a program that is started where none answers: the second rank finds it
+try:
+    wandb.login()
+except OSError:
+    server = subprocess.Popen(["serve"])
+    atexit.register(server.kill)
+# output
+with ddp.main_process_first():  # nb2ddp: rank 0 goes first, the others find what it has started
+    try:
+        wandb.login()
+    except OSError:
+        server = subprocess.Popen(["serve"])
+        atexit.register(server.kill)
+
 # case: a Python
 r = subprocess.run(["python", "prepare.py"])
 # output
