@@ -54,17 +54,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         named = isinstance(statement, cst.If) and cst_nodes.code_of(statement.test).startswith("__name__ ==")
         if named or facts.runs(statement, facts.needs_all):
-            queue += [inner for inner in _inside(facts, statement) if inner not in queue]
+            blocks: list[cst.BaseSuite] = facts.nodes(cst.IndentedBlock, within=statement, own=True)
+            blocks += [f.body for call in facts.calls_in(statement) for f in facts.called_functions(call)]
+            queue += [s for b in blocks for s in b.body if isinstance(s, Statement) and s not in queue]
         elif called_by_all(facts, statement):
             own.add(statement)
             yield Gate(statement, "main-first", "rank 0 prepares the data, the others read its cache")
-
-
-def _inside(facts: Facts, statement: Statement) -> Iterator[Statement]:
-    """Yield the statements in a statement, and in the functions that it calls."""
-    functions = (f for call in facts.calls_in(statement) for f in facts.called_functions(call))
-    for block in (*facts.nodes(cst.IndentedBlock, within=statement, own=True), *(f.body for f in functions)):
-        yield from (part for part in block.body if isinstance(part, Statement))
 
 
 rule = Rule("main-first", __doc__, find, of_training=True)

@@ -60,8 +60,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if name == "matplotlib.pyplot.show":
             yield Edit.to(call, "plots go to files", f"{helper(facts, 'save_plots')}()")
         elif facts.method(call) == "show" and facts.comes_from(call.func, "plotly"):
-            figure = cst_nodes.code_of(cst.ensure_type(call.func, cst.Attribute).value)
-            yield Edit.to(call, "plots go to files", f"{helper(facts, 'show')}({figure})")
+            shown = f"{helper(facts, 'show')}({cst_nodes.code_of(facts.owner(call) or call)})"
+            yield Edit.to(call, "plots go to files", shown)
         elif name in _KEYBOARD and name not in facts.bound_names:
             yield from _keyboard(facts, call, name)
         elif name.startswith(f"{_COLAB}."):
