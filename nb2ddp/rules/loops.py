@@ -129,6 +129,8 @@ def _divided(facts: Facts, made: Sequence[cst.Call]) -> Iterator[Finding]:
     seen: set[object] = set()
     hidden = not made
     for optimizer in made:
+        if facts.qualified(optimizer.func).endswith("LBFGS"):
+            yield Note("L-BFGS magnifies rounding: near the notebook's run, not equal", optimizer)
         named = training_loops.named_models(facts, optimizer)
         hidden |= not named or len(named) < len(training_loops.given_models(facts, optimizer))
         for found in named:
