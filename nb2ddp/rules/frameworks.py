@@ -27,7 +27,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if not training.is_beside:
             yield Decline(training.why, training.call)
             return
-    for training in frameworks.unknown_trainings(facts):
+    for training in {t.package: t for t in reversed([*frameworks.unknown_trainings(facts)])}.values():  # once
         if training.package and training.package not in libraries.COMPUTING_PACKAGES:
             is_late = facts.is_after_training(training.call)
             who = "rank 0 trains it alone" if is_late else "each rank trains it whole"

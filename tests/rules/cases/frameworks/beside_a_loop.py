@@ -29,6 +29,7 @@ trainer.fit(model)
 # case: a library that is not known, on rank 0 alone
 import torchkeras
 torchkeras.KerasModel(net).fit(rows)
+torchkeras.KerasModel(net).fit(more)
 # note, line 2: rank 0 trains it alone, no faster than the notebook: this notebook calls `torchkeras.KerasModel(...).fit()` of torchkeras...
 
 # case: what computes on the CPU
