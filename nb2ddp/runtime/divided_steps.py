@@ -44,8 +44,8 @@ class _DividedSteps:
         self.trained: list[Any] = []  # parameters, as of the beginning of the step
         self.checked: Any = None  # the step under way, a `_CheckedStep`
         self.drops_gradients = False  # a micro-batch does, those of the ones before it
-        self.epoch = 0
-        self.spent = 0.0  # what checks cost, in steps of the ranks
+        self.epoch, self.spent = 0, 0.0  # what checks cost, in steps of the ranks
+        self.is_own = False  # code of the notebook's computes the loss
 
     def _left_over(self) -> list[int]:
         """Return the micro-batches of this step that would leave a rank without one, where rows may be divided."""
@@ -168,7 +168,7 @@ class _DividedSteps:
             )
 
     def _is_watched(self, step: int) -> bool:
-        """Return whether losses of parts are compared: in step 2, 4, 8 and so on, and in epochs, if it costs little."""
+        """Return whether losses of parts are compared: in step 2, 4, 8 and so on, and in epochs; a library's seldom."""
         state, epoch = self.trainer.state, self.epoch
         self.epoch = int(state.epoch or 0)
         is_now = epoch != self.epoch or step == 1  # when nothing is divided yet
@@ -176,8 +176,9 @@ class _DividedSteps:
             return False
         count = sum(len(rows.lengths) for rows in self.batches)
         cost = _run.world_size**2 / max(1, count) / 2  # forward() of a row for each rank
-        is_watched = self._may(cost * (2 - is_now), state.max_steps if step == 1 else step)
-        self.spent += cost * is_watched
+        is_free = self.is_own and not step & (step + 1)
+        is_watched = is_free or self._may(cost * (2 - is_now), state.max_steps if step == 1 else step)
+        self.spent += cost * (is_watched > is_free)
         return is_watched
 
     def _of_check(self) -> float:
@@ -190,13 +191,14 @@ class _DividedSteps:
         return _checks.is_asked or self.spent + cost <= most
 
     def _needs_check(self, turn: int) -> bool:
-        """Compare the loss of a few rows, of one for each part, with those of the parts, by forward(). A collective.
+        """Compare the loss of a few rows, or of all, with those of their parts, by forward(). A collective.
 
         Where they differ, no micro-batch is divided any more. Return whether that raises: the step is to be checked.
         """
         if turn < 0:
             return False
-        rules, few = self.rows, tuple(range(len(self.batches[turn].lengths))[: _run.world_size])
+        rules, count = self.rows, None if self.is_own else _run.world_size
+        few = tuple(range(len(self.batches[turn].lengths))[:count])
         rows = _Rows(self.batches[turn].of(few, trims=False), rules.blocks)
         near, parts = rules.drops and torch.cuda.is_available(), _in_parts(rows, by_length=not self._meets)
         way = rows, parts, None, (rules.trims is True, rules.drops and not near)

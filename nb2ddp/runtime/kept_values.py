@@ -81,6 +81,14 @@ def _own_parts(model: Any) -> list[tuple[str, torch.nn.Module]]:
     return [(name, part) for name, reference in _parts[model] if (part := reference()) is not None]
 
 
+def _has_own_loss(trainer: Any) -> bool:
+    """Return whether a Trainer's loss, or a module of its model, is code of the notebook's."""
+    kinds = [kind for kind in trainer.__class__.__mro__ if kind.__name__[0] != "_"]  # not what divides it
+    names = ("compute_loss", "training_step", "compute_loss_func")
+    of = [*kinds, *(vars(each).get(name) for each in (trainer, *kinds) for name in names)]
+    return bool(_own_parts(trainer.model)) or any(_is_own(getattr(each, "__module__", None)) for each in of)
+
+
 def _walk(
     roots: Iterable[_Place], fits: Callable[[_Place], bool], known: Iterable[int] = (),
     owners: dict[_Path, Any] | None = None, lists: bool = True,

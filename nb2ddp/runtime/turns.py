@@ -21,6 +21,7 @@ from nb2ddp.runtime.digests import _SEED, _digest
 from nb2ddp.runtime.divided_steps import _DRAWS, _STOPS, _DividedSteps, _read_losses
 from nb2ddp.runtime.figure_rules import _Note
 from nb2ddp.runtime.held_tensors import _Held
+from nb2ddp.runtime.kept_values import _has_own_loss
 from nb2ddp.runtime.micro_batch_rows import _Part, _Rows
 from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks
 from nb2ddp.runtime.random_draws import _NOTHING, _advanced, _shapes
@@ -87,7 +88,7 @@ class _Turns(_DividedSteps):
 
     def _begin_step(self) -> None:
         if self.model is not self.trainer.model:
-            self.model = self.trainer.model
+            self.model, self.is_own = self.trainer.model, _has_own_loss(self.trainer)
             self.of_model = list(self.model.parameters())
             self.buffers = _persistent(self.model)
             _make_equal(self.model, [name for name, _ in self.model.named_parameters()])
