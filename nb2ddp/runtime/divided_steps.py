@@ -81,15 +81,15 @@ class _DividedSteps:
         return wholes + [_Unit(turn, of[rank], rank) for turn, of in parts.items() for rank in range(len(of))]
 
     def _tried(self) -> int:
-        """Return the micro-batch whose division is tried in a checked step: one with much padding; -1 for none."""
+        """Return the micro-batch whose division is tried in a checked step: a later one with much padding; or -1."""
         turns = self._left_over() if self._meets else self._divisible()
         if self.doubtful in turns:
             return self.doubtful
 
-        def saved(turn: int) -> tuple[float, float]:
+        def saved(turn: int) -> tuple[bool, float, float]:
             rows = self.batches[turn]
             parts = sum(rows.cost_of(part, trims=True) for part in _in_parts(rows, by_length=not self._meets))
-            return rows.cost - parts, rows.cost
+            return turn > 0, rows.cost - parts, rows.cost  # at first counts are 0, and may be set anew
 
         return max(turns, key=saved, default=-1)
 

@@ -86,7 +86,7 @@ class _RowParts:
             made = {rule: _combined(changes, weights, rule) for rule in known}
             found: list[str] = []
             for tolerance in (1e-6, 1e-5, 1e-4, _CLOSE_FIGURES):  # in 16 bits several lie near: the nearest
-                found = found or [rule for rule in made if _is_same_change(made[rule], wanted, tolerance)]
+                found = found or [r for r in made if _is_same_change(made[r], wanted, tolerance, _SET in r)]
             self.of_figures[path] = found = known if path in copies else found
             if not found:
                 return _in_words(path)
@@ -196,11 +196,11 @@ def _weighted(values: list[Any], weights: list[float] | None) -> Any:
     return sum(value * (1 if w == 1.0 else w) for value, w in zip(values, weights, strict=True) if w)
 
 
-def _is_same_change(made: _Change | None, wanted: _Change | None, tolerance: float) -> bool:
+def _is_same_change(made: _Change | None, wanted: _Change | None, tolerance: float, sets: int = 0) -> bool:
     if made is None or wanted is None:
         return False
     if made.items is not None and wanted.items is not None:
         return _agree(list(made.items), list(wanted.items), tolerance)
-    if made.added is None:
-        return _agree([made.after, made.items], [wanted.after, wanted.items])
+    if made.added is None or sets:
+        return _agree([made.after, made.items], [wanted.after, wanted.items], tolerance * sets)
     return made.items is None and _agree(made.added, wanted.added, tolerance)
