@@ -233,8 +233,8 @@ class Kinds(Flow):
         return method_of(call) in libraries.CACHED_METHODS and self.kind(self.owner(call)) == "dataset"
 
     def _downloads(self, call: cst.Call, name: str) -> bool:
-        """Match ``MNIST(download=True)`` and ``project.version(1).download()``, of a library and its objects."""
-        download = keyword_of(call, "download")
+        """Match ``MNIST(download=True)``, ``field.build_vocab(rows, vectors="glove")`` and ``rows.download()``."""
+        download = keyword_of(call, "download") or keyword_of(call, "vectors")
         named = libraries.DOWNLOADS.search(name or f".{method_of(call)}") or self._gives_data(call)
         if download is None and not named:
             return False

@@ -84,6 +84,18 @@ with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others r
     data.load(name="small")
 data.plot()
 
+# case: vectors of words that a field of a library fetches
+from torchtext.data import Field
+words = Field()
+words.build_vocab(rows, vectors="glove.6B.100d")
+words.build_vocab(rows)
+# output
+from torchtext.data import Field
+words = Field()
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    words.build_vocab(rows, vectors="glove.6B.100d")
+words.build_vocab(rows)
+
 # case: a class that is looked up, and is told to download
 import helpers
 kind = getattr(helpers, "Rows")
