@@ -140,7 +140,7 @@ def _is_event(facts: Facts, function: cst.FunctionDef) -> bool:
     """Match ``on_epoch_end`` of a Trainer's callback, and ``training_step`` of Lightning's module."""
     home, name = facts.scope(function), function.name.value
     of_trainer = isinstance(home, cst.ClassDef) and any(map(_HAS_EVENTS.search, facts.bases(home)))
-    return of_trainer and name.startswith(_EVENTS) and name not in _OF_A_MICRO_BATCH
+    return of_trainer and _EVENTS.match(name) is not None and name not in _OF_A_MICRO_BATCH
 
 
 def _callers(facts: Facts, function: cst.FunctionDef) -> Sequence[cst.Call]:
@@ -177,6 +177,6 @@ def _by_computed_names(facts: Facts) -> list[cst.Call]:
 _PLAIN = frozenset({"object", "abc.ABC", "torch.nn.Module"})
 # Classes whose methods a Trainer calls on every rank.
 _HAS_EVENTS = re.compile(r"Callback$|lightning\.(?:pytorch\.)?callbacks\.|\bLightning(?:Data)?Module$")
-_EVENTS = "on_", "training_step", "validation_step", "test_step", "predict_step", "optimizer_step"
+_EVENTS = re.compile(r"on_|(?:training|validation|test|predict|optimizer)_step|\w+_dataloader$")
 # Events of which ranks may have different numbers.
 _OF_A_MICRO_BATCH = frozenset({"on_substep_end", "on_prediction_step"})

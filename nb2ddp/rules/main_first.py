@@ -37,7 +37,6 @@ _FIRST = frozenset({"main_process_first", "local_main_process_first"})
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    waits = helper(facts, "main_process_first")
     own: set[cst.CSTNode] = set()  # statements that let rank 0 go first or alone already
     for call in facts.live_calls:
         item = facts.parent(call)
@@ -45,9 +44,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             block = facts.statement(call)
             if not files.looks_at_files(facts, block) or facts.runs(block, facts.fills_cache):
                 own.add(block)
-                yield Edit.to(call, "rank 0 goes first", f"{waits}()")
+                yield Edit.to(call, "rank 0 goes first", f"{helper(facts, 'main_process_first')}()")
     own |= generated(facts)
-    queue = [*facts.top_statements]
+    hooks = (f.body.body for f in facts.nodes(cst.FunctionDef) if f.name.value.endswith("_dataloader"))
+    queue = [*facts.top_statements, *(s for body in hooks for s in body if isinstance(s, Statement))]
     for statement in queue:
         late = facts.is_after_training(statement) or not facts.runs(statement, facts.fills_cache)
         if late or not own.isdisjoint((statement, *facts.parents(statement))):

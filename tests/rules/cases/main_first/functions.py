@@ -57,3 +57,19 @@ def objective(trial):
     fit(torch.nn.Linear(4, 1), batches)
     return 1
 study.optimize(objective)
+
+# case: what Lightning's Trainer calls on every rank
+import lightning
+class Rows(lightning.LightningDataModule):
+    def train_dataloader(self):
+        return torch.utils.data.DataLoader(MNIST("data", download=True), batch_size=8)
+trainer = lightning.Trainer()
+trainer.fit(net, Rows())
+# output
+import lightning
+class Rows(lightning.LightningDataModule):
+    def train_dataloader(self):
+        with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+            return torch.utils.data.DataLoader(MNIST("data", download=True), batch_size=8)
+trainer = lightning.Trainer()
+trainer.fit(net, Rows())
