@@ -115,7 +115,7 @@ COMMANDS = (
 _TRAINING = re.compile(
     r"(?:fit|train)(?:_one_cycle|_model|_and_\w+|(?:_one)?_epoch)?|fine_?tune|learn|run(?:_training(?:_loop)?)?"
 )
-_HOW_LONG = re.compile(r"\d\d|[2-9]|(?!mode\b)\w+ *=[^=]")  # train(100), and not train(mode=True)
+_HOW_LONG = re.compile(r"\d\d|[2-9]|(?!mode\b)\w+ *=[^=]|\w*(?:param|config|arg|setting|data|loader)s?$")
 _NAMED = re.compile(r"\{(?:shlex\.split\()?(\w+)(?:\.split\(\)|\))?\}|\$(\w+)")  # {command} and $command
 _TRAINER = re.compile(r"train|runner|learner|engine|solver|agent", re.IGNORECASE)
 _PREPARES = re.compile(
@@ -227,7 +227,7 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
 
 
 def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
-    """Return whether a call trains, and does not only switch a model's mode: ``model.train(False)``."""
+    """Return whether a call trains: ``train(100)``. ``model.train(False)`` only switches the model's mode."""
     owner = facts.owner(call) or call.func
     names = {cst_nodes.code_of(owner), *facts.origins(owner)}
     if any(map(_PREPARES.search, names)):

@@ -369,6 +369,15 @@ model.train(100)
 # answer: this notebook calls `model.train()` of lib, whose training nb2ddp does not convert
 # answer: cell 2
 
+# case: a task of a library that gets its settings
+import lib
+task = lib.tasks.get("denoise")
+params = lib.Params(epochs=50)
+# %%
+task.train(params)
+# answer: this notebook calls `task.train()` of lib, whose training nb2ddp does not convert
+# answer: cell 2
+
 # case: a model of a library that is told its mode
 import lib
 model = lib.Model(table)
