@@ -116,7 +116,7 @@ def _explains(rule: str, path: _Path, seen: list[list[_Note]]) -> bool:
 def _copied_from(path: _Path, paths: dict[_Path, None], seen: list[list[_Note]]) -> _Path | None:
     """Return of which number a list holds what that has become, in each micro-batch and on each rank; else None."""
     values = [note.changes[path].after for notes in seen for note in notes if path in note.changes]
-    if not all(isinstance(value, list) and len(value) == 1 for value in values):
+    if not all(isinstance(value, list) and [*map(type, value)] in ([int], [float]) for value in values):
         return None
     for other in paths:
         changes = [note.changes.get(other) for notes in seen for note in notes if path in note.changes]
