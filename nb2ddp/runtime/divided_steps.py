@@ -169,8 +169,7 @@ class _DividedSteps:
 
     def _is_watched(self, step: int) -> bool:
         """Return whether losses of parts are compared: in step 2, 4, 8 and so on, and in epochs; a library's seldom."""
-        state, epoch = self.trainer.state, self.epoch
-        self.epoch = int(state.epoch or 0)
+        state, epoch, self.epoch = self.trainer.state, self.epoch, int(self.trainer.state.epoch or 0)
         is_now = epoch != self.epoch or step == 1  # when nothing is divided yet
         if not (self.rows.rules and _checks.is_on and (is_now or not step & (step + 1))):
             return False
@@ -197,8 +196,8 @@ class _DividedSteps:
         """
         if turn < 0:
             return False
-        rules, count = self.rows, None if self.is_own else _run.world_size
-        few = tuple(range(len(self.batches[turn].lengths))[:count])
+        rules, every = self.rows, (*range(len(self.batches[turn].lengths)),)
+        few = every if self.is_own else every[: _run.world_size]
         rows = _Rows(self.batches[turn].of(few, trims=False), rules.blocks)
         near, parts = rules.drops and torch.cuda.is_available(), _in_parts(rows, by_length=not self._meets)
         way = rows, parts, None, (rules.trims is True, rules.drops and not near)

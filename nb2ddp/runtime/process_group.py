@@ -61,7 +61,7 @@ def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, 
         logs: Any = logging  # whoever makes a handler: rank 0 alone keeps logs, and shows what is no warning
         opens, emit = logs.FileHandler.__init__, logs.StreamHandler.emit
         logs.FileHandler.__init__ = lambda log, filename, *a, **k: opens(log, os.devnull, *a, **k)
-        logs.StreamHandler.emit = lambda log, record: record.levelno < logs.WARNING or emit(log, record)
+        logs.StreamHandler.emit = lambda of, r: (r.levelno < 30 and of.stream is sys.stderr) or emit(of, r)
         os.environ.update(WANDB_MODE="disabled", MLFLOW_ALLOW_FILE_STORE="true")  # one run, rank 0's
         # Unsloth writes the modules that it compiles; two ranks in one folder would read half-written ones.
         os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", _SCRATCH)

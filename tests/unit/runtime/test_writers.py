@@ -66,10 +66,12 @@ note(names=names, found=sorted(name for name in os.listdir() if name in ("0.txt"
 
 
 LOGS = """
-import logging.handlers, os
+import io, logging.handlers, os
+read = io.StringIO()
 log = logging.getLogger("run")
 log.setLevel(logging.INFO)
 log.addHandler(logging.StreamHandler())
+log.addHandler(logging.StreamHandler(read))
 log.addHandler(logging.FileHandler("plain.log"))
 log.addHandler(logging.handlers.RotatingFileHandler(filename="sizes.log", maxBytes=30, backupCount=2))
 log.addHandler(logging.handlers.TimedRotatingFileHandler("times.log", "S", delay=True))
@@ -77,6 +79,7 @@ for step in range(3):
     log.info("step %d of the run", step)
 log.warning("a warning")
 logging.shutdown()
+note(read=read.getvalue())
 """
 
 
@@ -91,6 +94,7 @@ def test_one_rank_keeps_the_files_of_logging(run: Run, tmp_path: Path, ranks: in
     ]
     assert [rank.err.count("step 1 of the run") for rank in ended.ranks] == [1] + [0] * (ranks - 1)
     assert all(rank.err.count("a warning") == 1 for rank in ended.ranks)
+    assert all(notes["read"].count("\n") == 4 for notes in ended.notes)
     assert sorted(path.name for path in tmp_path.rglob("*s.log*")) == [
         "sizes.log",
         "sizes.log.1",
