@@ -27,8 +27,21 @@ ON_THREE = (
     "one_micro_batch",
     "saves_and_resumes",
 )
+# A neighbour shows much of the same; `make test-all` runs them.
+SELDOM = """
+attribute_of_a_librarys_model best_of_each_fold counts_in_the_state counts_in_training_alone
+draws_from_the_third_step dropout_in_checkpoints evened_out_weights gradient_clipping_and_two_groups
+grouped_by_length label_smoothing_of_tokens later_folds list_of_functions loss_of_later_steps
+method_of_one_object mixup moving_average_of_losses prints_every_fifth_call sampler_that_grows shape_in_a_dict
+values_that_come_and_go
+""".split()
 RUNS = [
-    pytest.param(path, ranks, id=f"{path.stem}-{ranks}", marks=pytest.mark.thorough if again else ())
+    pytest.param(
+        path,
+        ranks,
+        id=f"{path.stem}-{ranks}",
+        marks=pytest.mark.thorough if again or path.stem in SELDOM else (),
+    )
     for path in PROGRAMS
     for ranks, again in ([(2, True), (3, False)] if path.stem in ON_THREE else [(2, False)])
 ]
