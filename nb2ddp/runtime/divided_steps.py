@@ -190,14 +190,14 @@ class _DividedSteps:
         return _checks.is_asked or self.spent + cost <= most
 
     def _needs_check(self, turn: int) -> bool:
-        """Compare the loss of a few rows, or of all, with those of their parts, by forward(). A collective.
+        """Compare loss and figures of a few rows, or of all, with those of their parts, by forward(). A collective.
 
         Where they differ, no micro-batch is divided any more. Return whether that raises: the step is to be checked.
         """
         if turn < 0:
             return False
         rules, every = self.rows, (*range(len(self.batches[turn].lengths)),)
-        few = every if self.is_own else every[: _run.world_size]
+        few = every if self.is_own and not self.steps & (self.steps - 1) else every[: _run.world_size]
         rows = _Rows(self.batches[turn].of(few, trims=False), rules.blocks)
         near, parts = rules.drops and torch.cuda.is_available(), _in_parts(rows, by_length=not self._meets)
         way = rows, parts, None, (rules.trims is True, rules.drops and not near)
@@ -253,25 +253,25 @@ class _DividedSteps:
         of_parts = {number: note for notes, *_ in seen[::-1] for number, note in notes.items()}
         whole = of_parts.pop(-1, seen[0][-1])  # rank 0's, for all are to decide alike
         notes = [of_parts[number] for number in range(len(parts))]
-        if any(note.is_near or note.draws != whole.draws for note in notes):
-            return _DRAWS
-        if whole.draws != _NOTHING and not draws:
+        is_other = any(note.is_near or note.draws != whole.draws for note in notes)
+        if is_other or (whole.draws != _NOTHING and not draws):
             return _DRAWS
         tolerance, weights = _rounding(self.trainer), learnt.figure_weights(rows, parts)
         rules = learnt.narrow(rows, parts, [note.result[0] for note in notes], whole.result[0], tolerance)
-        if not rules or alone is None:
-            learnt.rules = rules or learnt.rules
-            return "" if rules else _NO_SUM
-        _, alone = found.pop(-1, (None, alone))
-        for number, (_, gradients) in found.items():
-            weight = weights[rules[0]][number]
-            _add_gradients(self.trained, [of if of is None else of * weight for of in gradients])
-        self._sum(self.trained, _exchange(bytes(p.grad is not None for p in self.trained)))
-        if _exchange(_distance(self.trained, alone))[0] > 10 * tolerance:
-            return "the gradients of its rows do not add up"
+        if not rules:
+            return _NO_SUM
+        if alone is not None:
+            _, alone = found.pop(-1, (None, alone))
+            for number, (_, gradients) in found.items():
+                weight = weights[rules[0]][number]
+                _add_gradients(self.trained, [of if of is None else of * weight for of in gradients])
+            self._sum(self.trained, _exchange(bytes(p.grad is not None for p in self.trained)))
+            if _exchange(_distance(self.trained, alone))[0] > 10 * tolerance:
+                return "the gradients of its rows do not add up"
         learnt.rules = rules
-        figure = learnt.learn_figures(weights, notes, whole, self.figures.sources)
-        if not figure:
+        figure = len(self.samples) == 1 and self.figures.learn([[whole]])  # at 0 all else looks like a copy
+        figure = figure or learnt.learn_figures(weights, notes, whole, self.figures.sources)
+        if alone is not None and not figure:
             learnt.branches |= learnt.asked | learnt.unlike(notes)
             learnt.asked.clear()
         return figure and f"{figure} cannot be put together from the ranks' rows"

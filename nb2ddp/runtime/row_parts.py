@@ -87,9 +87,9 @@ class _RowParts:
             found: list[str] = []
             for tolerance in (1e-6, 1e-5, 1e-4, _CLOSE_FIGURES):  # in 16 bits several lie near: the nearest
                 found = found or [r for r in made if _is_same_change(made[r], wanted, tolerance, _SET in r)]
-            self.of_figures[path] = found = known if path in copies else found
-            if not found:
+            if not (found := known if path in copies else found):
                 return _in_words(path)
+            self.of_figures[path] = found
             (self.keeps.add if any(_SET in rule for rule in found) else self.keeps.discard)(path)
         return ""
 
