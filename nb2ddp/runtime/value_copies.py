@@ -151,7 +151,8 @@ def _held(iterator: Any, depth: int = 0) -> list[Any]:
         return found
     frame = getattr(iterator, "gi_frame", None)
     found.append(None if frame is None else frame.f_lasti)
-    parts = gc.get_referents(iterator) if depth < 4 else ()
+    parts = gc.get_referents(iterator) if depth < 4 else []
+    parts = [part for part in parts if part is not type(iterator)]  # which Python 3.12 counts among them
     if isinstance(iterator, itertools.cycle) and len(parts) == 1 and len(parts[0]) <= _MOST_CELLS:
         found += [next(iterator) for _ in parts[0]]  # its index is out of sight; a whole round brings it back
     for inner in parts:
