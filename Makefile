@@ -135,20 +135,20 @@ dots = @while sleep 1 && kill -0 $$$$ 2>/dev/null; do printf .; done &
 	@echo "Installing the pinned training stack: some minutes on a slow line, fewer once uv has it in its cache"
 	$(dots) $(PYTHON) -m venv .venv
 	$(dots) $(bin)/python -m pip install --quiet --disable-pip-version-check --constraint $(STACKS)/newest.txt uv
-	$(dots) $(bin)/uv pip sync --quiet --compile-bytecode --python $(bin)/python $(STACKS)/newest.txt $(STACKS)/unsloth.txt
+	$(dots) $(bin)/uv pip sync --quiet --python $(bin)/python $(STACKS)/newest.txt $(STACKS)/unsloth.txt
 	$(dots) $(bin)/uv pip install --quiet --python $(bin)/python --constraint $(STACKS)/newest.txt --editable '.[dev]'
 	@touch $@; echo
 
 .venv-kaggle/.ready: $(STACKS)/kaggle.txt $(STACKS)/unsloth.txt | .venv/.ready
 	@echo "Installing the releases that Unsloth's Kaggle notebooks pin"
 	$(dots) $(bin)/uv venv --quiet --allow-existing --python $(bin)/python .venv-kaggle
-	$(dots) $(bin)/uv pip sync --quiet --compile-bytecode --python .venv-kaggle/bin/python $(STACKS)/kaggle.txt $(STACKS)/unsloth.txt
+	$(dots) $(bin)/uv pip sync --quiet --python .venv-kaggle/bin/python $(STACKS)/kaggle.txt $(STACKS)/unsloth.txt
 	@touch $@; echo
 
 .venv-web/.ready: $(STACKS)/web.txt | .venv/.ready
 	@echo "Installing Gradio"
 	$(dots) $(bin)/uv venv --quiet --allow-existing --python $(bin)/python .venv-web
-	$(dots) $(bin)/uv pip sync --quiet --compile-bytecode --python .venv-web/bin/python $(STACKS)/web.txt
+	$(dots) $(bin)/uv pip sync --quiet --python .venv-web/bin/python $(STACKS)/web.txt
 	@touch $@; echo
 
 # Pin the newest releases that the .in files and pyproject.toml allow.
