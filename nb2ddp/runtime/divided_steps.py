@@ -14,7 +14,7 @@ from nb2ddp.runtime.gradients import _nodes, _sum_in_buckets
 from nb2ddp.runtime.micro_batch_rows import _SUM, _Part, _Rows
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _Draws
-from nb2ddp.runtime.row_parts import _RowParts
+from nb2ddp.runtime.row_parts import _CLOSEST, _OF_FEW_ROWS, _RowParts
 from nb2ddp.runtime.run_state import _run, _say, _warn
 from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.step_plans import _in_parts, _planned, _Unit
@@ -32,7 +32,7 @@ class _DividedSteps:
     def __init__(self, trainer: Any) -> None:
         self.trainer: Any = weakref.proxy(trainer)  # which holds this
         self.figures = _Figures(weakref.ref(trainer))
-        self.rows = _RowParts(self.figures.keeps)
+        self.rows = _RowParts(self.figures.keeps, self.figures.sources)
         self.draws = _Draws()
         self.samples: list[Any] = []
         self.compute: Any = None  # what the Trainer does with one of them, Callable[[Any], torch.Tensor]
@@ -173,8 +173,7 @@ class _DividedSteps:
         is_now = epoch != self.epoch or step == 1  # when nothing is divided yet
         if not (self.rows.rules and _checks.is_on and (is_now or not step & (step + 1))):
             return False
-        count = sum(len(rows.lengths) for rows in self.batches)
-        cost = _run.world_size**2 / max(1, count) / 2  # forward() of a row for each rank
+        cost = _run.world_size**2 / max(1, sum(len(of.lengths) for of in self.batches)) / 2  # a row for each
         is_free = self.is_own and not step & (step + 1)
         is_watched = is_free or self._may(cost * (2 - is_now), state.max_steps if step == 1 else step)
         self.spent += cost * (is_watched > is_free)
@@ -258,9 +257,10 @@ class _DividedSteps:
             return _DRAWS
         tolerance, weights = _rounding(self.trainer), learnt.figure_weights(rows, parts)
         rules = learnt.narrow(rows, parts, [note.result[0] for note in notes], whole.result[0], tolerance)
-        if not rules:
-            return _NO_SUM
-        if alone is not None:
+        if not rules or (alone is None and self.steps > 2):  # in the first step figures were 0: all ways hold
+            learnt.rules = rules or learnt.rules
+            return "" if rules else _NO_SUM
+        if alone:
             _, alone = found.pop(-1, (None, alone))
             for number, (_, gradients) in found.items():
                 weight = weights[rules[0]][number]
@@ -269,9 +269,9 @@ class _DividedSteps:
             if _exchange(_distance(self.trained, alone))[0] > 10 * tolerance:
                 return "the gradients of its rows do not add up"
         learnt.rules = rules
-        figure = len(self.samples) == 1 and self.figures.learn([[whole]])  # at 0 all else looks like a copy
-        figure = figure or learnt.learn_figures(weights, notes, whole, self.figures.sources)
-        if alone is not None and not figure:
+        figure = len(self.samples) == 1 and self.figures.learn([[whole]])
+        figure = figure or learnt.learn_figures(weights, notes, whole, _CLOSEST if alone else _OF_FEW_ROWS)
+        if alone and not figure:
             learnt.branches |= learnt.asked | learnt.unlike(notes)
             learnt.asked.clear()
         return figure and f"{figure} cannot be put together from the ranks' rows"

@@ -17,13 +17,16 @@ from nb2ddp.runtime.value_copies import _agree
 _SET = ", set anew"
 _MOST_KINDS = 32  # of what batches hold: a text in them may be another one each time
 _CLOSE_FIGURES = 1e-3  # figures of parts and of the whole, in 16 bits
+_CLOSEST = (1e-6, 1e-5, 1e-4, _CLOSE_FIGURES)  # in 16 bits several ways lie near: the nearest
+_OF_FEW_ROWS = (0.05,)  # what adds and what sets are told apart, averages are not
 
 
 class _RowParts:
     """How micro-batches are divided, as far as the checks have shown."""
 
-    def __init__(self, keeps: set[_Path]) -> None:
+    def __init__(self, keeps: set[_Path], copies: Collection[_Path]) -> None:
         self.keeps = keeps  # figures whose values are needed where they stay, too
+        self.copies = copies  # those that are another figure's
         self.blocks = 1  # chosen and rejected answers stand in two blocks of rows in a batch of preferences
         self.trims: bool | None = None  # whether parts leave out padding; None where no check has shown it
         self.drops = False  # the model drops out
@@ -41,8 +44,7 @@ class _RowParts:
 
     def figure_weights(self, rows: _Rows, parts: list[_Part]) -> dict[str, list[float]]:
         """Return, for each way to put figures together, the weight of each part's."""
-        shares = _shares(rows.figure_counts, parts)
-        return {**self.weights(rows, parts), **shares}
+        return {**self.weights(rows, parts), **_shares(rows.figure_counts, parts)}
 
     def weight(self, rows: _Rows, parts: list[_Part]) -> list[float]:
         """Return each part's weight of a micro-batch's loss."""
@@ -71,23 +73,23 @@ class _RowParts:
         return [rule for rule in found if rule in self.rules] if self.rules else found
 
     def learn_figures(
-        self, weights: dict[str, list[float]], parts: list[_Note], whole: _Note, copies: Collection[_Path]
+        self, weights: dict[str, list[float]], parts: list[_Note], whole: _Note, near: Collection[float]
     ) -> str:
         """Find by which weights the figures of the parts give the whole's; return what has none, or ""."""
         if whole.events or any(part.events for part in parts):
             return "what it prints or logs"
         for path, (*changes, wanted) in self._changes([*parts, whole]).items():
             known = self.of_figures.get(path, [])
-            if path in copies:  # of another figure
+            if path in self.copies:
                 known = ["copies"]
             elif known in ([], ["copies"]):
                 known = [*self.rules, *_WEIGHTS[::-1], *weights]
                 known += [*(rule + _SET for rule in known), "alike"]
             made = {rule: _combined(changes, weights, rule) for rule in known}
             found: list[str] = []
-            for tolerance in (1e-6, 1e-5, 1e-4, _CLOSE_FIGURES):  # in 16 bits several lie near: the nearest
+            for tolerance in near:
                 found = found or [r for r in made if _is_same_change(made[r], wanted, tolerance, _SET in r)]
-            if not (found := known if path in copies else found):
+            if not (found := known if path in self.copies else found):
                 return _in_words(path)
             self.of_figures[path] = found
             (self.keeps.add if any(_SET in rule for rule in found) else self.keeps.discard)(path)
@@ -95,8 +97,9 @@ class _RowParts:
 
     def knows(self, parts: list[_Note]) -> bool:
         """Return whether the figures of parts can be put together."""
-        known = self._changes(parts).keys() <= self.of_figures.keys()
-        return known and not any(part.events for part in parts)
+        return self._changes(parts).keys() <= self.of_figures.keys() and not any(
+            part.events for part in parts
+        )
 
     def _changes(self, parts: list[_Note]) -> dict[_Path, list[_Change | None]]:
         """Return how each part changed each figure that one of them changed, or may have set to what it was."""
@@ -142,12 +145,8 @@ class _RowParts:
 
 
 def _shares(counts: dict[str, list[int]], parts: list[_Part]) -> dict[str, list[float]]:
-    found = {}
-    for name, of_row in counts.items():
-        sums = [sum(of_row[row] for row in part) for part in parts]
-        if sum(sums):
-            found[name] = [count / sum(sums) for count in sums]
-    return found
+    sums = {name: [sum(of_row[row] for row in part) for part in parts] for name, of_row in counts.items()}
+    return {name: [count / sum(of) for count in of] for name, of in sums.items() if sum(of)}
 
 
 def _combined(
