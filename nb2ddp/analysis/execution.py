@@ -11,7 +11,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis.calls import Calls
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.source.cells import CodeCell, Statement, root_of
-from nb2ddp.source.cst_nodes import given, is_word, keyword_of, method_of, string_value
+from nb2ddp.source.cst_nodes import given, is_word, keyword_of, method_of
 
 _OF_CONTAINERS = frozenset("items values get pop popleft".split())
 _SEARCHES = 32  # how many are kept, those used last
@@ -92,8 +92,8 @@ class Execution(Calls):
         value = last.body[-1].value
         if isinstance(last.body[-1].semicolon, cst.Semicolon):
             return None  # as people write after a plot
-        if isinstance(value, cst.Ellipsis | cst.Yield | cst.Await) or "\n" in (string_value(value) or ""):
-            return None  # lines of text at the end are a comment, mostly
+        if isinstance(value, cst.Yield | cst.Await):
+            return None
         if isinstance(value, cst.Call):
             name = self.qualified(value.func)
             called = method_of(value) or name.rpartition(".")[2]

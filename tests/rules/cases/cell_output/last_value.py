@@ -54,6 +54,22 @@ print(1)
 print(1)
 ddp.show("done")
 
+# case: a text of several lines, which the notebook shows even where it is meant as a comment
+x = 1
+"""
+model.save_pretrained("merged")
+"""
+# output
+x = 1
+ddp.show("""
+model.save_pretrained("merged")
+""")
+
+# case: an ellipsis
+...
+# output
+ddp.show(...)
+
 # case: a call
 df.head()
 # output

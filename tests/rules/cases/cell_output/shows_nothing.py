@@ -45,12 +45,6 @@ sys.path.insert(0, ".")
 # case: a shell line
 !ls
 
-# case: a text at the end
-x = 1
-"""
-model.save_pretrained("merged")
-"""
-
 # case: a value inside an if
 if True:
     x
