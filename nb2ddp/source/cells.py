@@ -19,6 +19,7 @@ from nb2ddp.source.syntax_check import check
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Scope = cst.FunctionDef | cst.Lambda | cst.ClassDef
+_PYLAB = re.compile(r"^(?:matplotlib\.)?pylab\b")  # has pyplot's functions by the same names
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +251,7 @@ class Walker(cst.CSTVisitor):
         if node.module is not None:
             self._stores.add(root_of(node.module))
         if isinstance(node.names, cst.ImportStar):
-            self._seen.stars.append(module)
+            self._seen.stars.append(_PYLAB.sub("matplotlib.pyplot", module))
             return
         for alias in node.names:
             name = alias.asname.name if alias.asname is not None else alias.name
@@ -258,7 +259,7 @@ class Walker(cst.CSTVisitor):
                 self._import(name.value, f"{module}.{_dotted(alias.name)}", node)
 
     def _import(self, name: str, target: str, node: cst.CSTNode) -> None:
-        self._seen.imports.setdefault(name, []).append(target)
+        self._seen.imports.setdefault(name, []).append(_PYLAB.sub("matplotlib.pyplot", target))
         scope = self._scopes[-1] if self._scopes else None
         self._seen.import_orders.append(Imported(self._seen.spans[node][0], name, node, scope))
 

@@ -36,7 +36,8 @@ _PYLAB = re.compile(r"^([ \t]*)get_ipython\(\)\.run_line_magic\('pylab', '[^']*'
 _PYLAB_IMPORTS = (
     "import numpy, numpy as np, matplotlib, matplotlib.pyplot as plt",
     "from matplotlib import mlab, pylab, pyplot",
-    "from matplotlib.pyplot import *",  # with the next, what pylab has, by the names that are known
+    "figsize = lambda x, y: pylab.rcParams.update({'figure.figsize': [x, y]})",  # IPython's own
+    "from matplotlib.pylab import *",
     "from numpy import *",
 )
 _STANDS_ALONE = re.compile(r"[ \t]*[!%](?![!%])(?:.*[^\\])?")
@@ -198,7 +199,7 @@ def expansions(command: str) -> list[Expansion]:
 def _as_code(line: str) -> str:
     """Return the statement that a ``%time`` line times, and the imports that ``%pylab`` stands for."""
     if (pylab := _PYLAB.match(line)) is not None:
-        return pylab[1] + "; ".join(_PYLAB_IMPORTS[: 2 if "--no-import-all" in line else None])
+        return pylab[1] + "; ".join(_PYLAB_IMPORTS[: 3 if "--no-import-all" in line else None])
     match = _TIMED.match(line)
     if match is None or (match["target"] and match["magic"] != "time"):  # %timeit gives figures
         return line

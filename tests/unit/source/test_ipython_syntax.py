@@ -232,9 +232,14 @@ def test_pylab_is_the_imports_that_it_stands_for(line: str) -> None:
     before = "if a:\n" if line.startswith(" ") else ""
     code = numbered(before + line + "\n")[-1][1]
     tree = ast.parse(code.strip())
-    imported = {alias.asname or alias.name for node in tree.body for alias in node.names}  # type: ignore[attr-defined]
-    assert {"numpy", "np", "matplotlib", "plt", "pylab", "mlab", "pyplot"} <= imported
-    assert ("*" in imported) is ("no-import" not in line)
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    bound = {alias.asname or alias.name for node in imports for alias in node.names}
+    bound |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert {"numpy", "np", "matplotlib", "plt", "pylab", "mlab", "pyplot", "figsize"} <= bound
+    stars = [
+        node.module for node in imports if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+    ]
+    assert stars == ([] if "no-import" in line else ["matplotlib.pylab", "numpy"])  # as IPython has it
 
 
 def test_an_empty_cell_has_a_first_line() -> None:

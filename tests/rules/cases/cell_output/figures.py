@@ -54,12 +54,34 @@ plot([1], [2]);
 hist([1])
 show()
 # output
-import numpy, numpy as np, matplotlib, matplotlib.pyplot as plt; from matplotlib import mlab, pylab, pyplot; from matplotlib.pyplot import *; from numpy import *
+import numpy, numpy as np, matplotlib, matplotlib.pyplot as plt; from matplotlib import mlab, pylab, pyplot; figsize = lambda x, y: pylab.rcParams.update({'figure.figsize': [x, y]}); from matplotlib.pylab import *; from numpy import *
 plot([1], [2]);
 ddp.save_plots()
 # %%
 hist([1])
 show()
+
+# case: pyplot by pylab's name
+import matplotlib.pylab as pl
+import pylab
+pl.plot([1], [2]);
+# %%
+pylab.hist([1]);
+# %%
+from pylab import *
+plot([1], [2]);
+# output
+import matplotlib.pylab as pl
+import pylab
+pl.plot([1], [2]);
+ddp.save_plots()
+# %%
+pylab.hist([1]);
+ddp.save_plots()
+# %%
+from pylab import *
+plot([1], [2]);
+ddp.save_plots()
 
 # case: settings, and a figure that is closed
 plt.style.use("ggplot")
