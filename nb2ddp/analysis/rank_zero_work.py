@@ -131,8 +131,8 @@ def writes(facts: Facts, call: cst.Call) -> bool:
 
 
 def gives_plain(facts: Facts, call: cst.Call) -> bool:
-    """Return whether the result of a call can be sent to other ranks: a text, a number, what a program printed."""
-    is_plain = facts.qualified(call.func) in libraries.PLAIN_RESULTS or whole(facts, call) is not call
+    """Return whether other ranks can get the result of a call: a text, a number, a program that has been started."""
+    is_plain = facts.qualified(call.func) in libraries.PLAIN_RESULTS or starts_program(facts, call)
     return is_plain or _sends(facts, call) or _changes_hub(facts, call) or facts.fetches_artifact(call)
 
 
@@ -142,11 +142,10 @@ def _sends(facts: Facts, call: cst.Call) -> bool:
     return owner is not None and not facts.origins(owner).isdisjoint(libraries.SESSIONS)
 
 
-def whole(facts: Facts, call: cst.Call) -> cst.Call:
-    """Return ``os.popen(x).read()`` where it is around ``os.popen(x)``, whose own result is no text; else the call."""
-    around = facts.parent(call) if facts.qualified(call.func) == "os.popen" else None
-    reads = isinstance(around, cst.Attribute) and around.attr.value.startswith("read")
-    return (facts.called(around) if around is not None and reads else None) or call
+def starts_program(facts: Facts, call: cst.Call) -> bool:
+    """Match ``os.popen(x)`` and ``subprocess.Popen(x)``, where no thread of the notebook reads what they give."""
+    at_once = isinstance(facts.parent(call), cst.Attribute) or not facts.imports_of("threading")
+    return at_once and facts.qualified(call.func) in ("os.popen", "subprocess.Popen")
 
 
 def _changes_hub(facts: Facts, call: cst.Call) -> bool:

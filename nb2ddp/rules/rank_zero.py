@@ -94,7 +94,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if facts.runs(statement, facts.needs_all):
             yield _elsewhere(facts, call, _WITH_TRAINING)
             continue
-        if used and not in_with:
+        started = rank_zero_work.starts_program(facts, call) and (used or leaves(facts, statement))
+        if started or (used and not in_with):
             if (skipped := _may_be_skipped(facts, call)) == "file":
                 continue  # the rule file-guards lets rank 0 go first, and the others find what it made
             tried = facts.around(call, cst.Try) or statement
@@ -201,9 +202,12 @@ def _on_rank_0(facts: Facts, call: cst.Call, why: str) -> Iterator[Finding]:
     """Let rank 0 alone make a call whose result all ranks read."""
     if facts.scope(call) is None:
         yield from _without_ranks(facts, call)
-    function = helper(facts, "from_main_process")
-    whole, why = rank_zero_work.whole(facts, call), f"{why}, and all ranks get its result"
-    yield from deferring(facts, whole, why, function, wanted=lambda _: False)
+    why = f"{why}, and all ranks get its result"
+    if rank_zero_work.starts_program(facts, call):
+        yield Edit.inside(call.func, why, helper(facts, "shared_process"))
+    else:
+        function = helper(facts, "from_main_process")
+        yield from deferring(facts, call, why, function, wanted=lambda _: False)
 
 
 def _moves(facts: Facts, call: cst.Call) -> bool:

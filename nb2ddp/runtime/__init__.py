@@ -35,6 +35,7 @@ PARTS = (
     "set_order",
     "rank_zero",
     "shell_lines",
+    "shared_processes",
     "own_files",
     "trackers",
     "accelerators",

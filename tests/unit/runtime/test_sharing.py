@@ -88,6 +88,37 @@ def test_shell_lines_run_once(run: Run, ranks: int) -> None:
     assert not any(rank.out for rank in ended.ranks[1:])
 
 
+@pytest.mark.parametrize("ranks", [0, *RANK_COUNTS])
+def test_a_program_runs_once_and_every_rank_reads_it(run: Run, ranks: int) -> None:
+    ended = run(
+        """
+        import os, subprocess
+        start = ddp.shared_process(subprocess.Popen)
+        done = start("echo x >> ran; exit 3", shell=True)
+        note(code=done.wait(), again=done.returncode, args=done.args)
+        read = start(["sh", "-c", "echo x >> ran; read a; echo $a; echo two"], stdin=-1, stdout=-1, text=True)
+        read.stdin.write("one\\n")
+        read.stdin.close()
+        note(lines=[*read.stdout], code=read.wait(), output=start(["echo", "a"], stdout=-1, text=True).communicate())
+        with start(["true"]) as ended, ddp.shared_process(os.popen)("wc -l < ran") as lines:
+            note(code=ended.wait(), ran=int(lines.read()))
+        try:
+            start(["no such program"])
+        except FileNotFoundError as error:
+            note(error=error.filename, like=hasattr(done, "_no"))
+        """,
+        ranks,
+    )
+    assert not any(ended.codes), ended.text
+    for rank in ended.ranks:
+        assert rank.history == [
+            {"code": 3, "again": 3, "args": "echo x >> ran; exit 3"},
+            {"lines": ["one\n", "two\n"], "code": 0, "output": ["a\n", None]},
+            {"code": 0, "ran": 2},
+            {"error": "no such program", "like": False},
+        ]
+
+
 def test_without_a_seed_ranks_take_over_rank_0s_generators(run: Run) -> None:
     draw = (
         "import random, numpy, torch\nimport ddp_support as ddp\nddp.init()\n"

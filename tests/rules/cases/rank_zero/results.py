@@ -42,7 +42,8 @@ r = ddp.from_main_process(lambda: subprocess.run(command))
 
 # case: a program that goes on beside the script
 r = subprocess.Popen(["make", "all"])
-# note, line 1: this runs on every rank, because its result is used later
+# output
+r = ddp.shared_process(subprocess.Popen)(["make", "all"])
 
 # case: a program that is started where none answers: the second rank finds it
 try:
@@ -74,10 +75,10 @@ os.popen("make clean").read()
 os.spawnlp(os.P_WAIT, "make", "make", "clean")
 # output
 r = ddp.from_main_process(lambda: subprocess.getoutput("make all"))
-lines = ddp.from_main_process(lambda: os.popen("make all").read()).split()
+lines = ddp.shared_process(os.popen)("make all").read().split()
 print(lines)
 def made(command):
-    return ddp.from_main_process(lambda: os.popen(command).readlines())
+    return ddp.shared_process(os.popen)(command).readlines()
 made("make all")
 with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 runs it
     if is_main:
@@ -110,7 +111,29 @@ print(notifier.send("begun"), notifier.ask())
 # case: a program that is read while it runs
 p = os.popen("make all")
 print(p.readline())
-# note, line 1: this runs on every rank, because its result is used later
+with subprocess.Popen(["make", "all"]) as other:
+    code = other.wait()
+print(code)
+class Sync(TrainerCallback):
+    def on_log(self, args, state, control, **kwargs):
+        self.sending = subprocess.Popen(["rsync", "out", "there:"])
+DPOTrainer(model, callbacks=[Sync()])
+# output
+p = ddp.shared_process(os.popen)("make all")
+print(p.readline())
+with ddp.shared_process(subprocess.Popen)(["make", "all"]) as other:
+    code = other.wait()
+print(code)
+class Sync(TrainerCallback):
+    def on_log(self, args, state, control, **kwargs):
+        self.sending = ddp.shared_process(subprocess.Popen)(["rsync", "out", "there:"])
+DPOTrainer(model, callbacks=[Sync()])
+
+# case: a program whose output a thread reads
+from threading import Thread
+p = subprocess.Popen(["make", "all"], stdout=subprocess.PIPE)
+Thread(target=print, args=(p.stdout,)).start()
+# note, line 2: this runs on every rank, because its result is used later
 
 # case: an artifact of W&B
 import wandb
