@@ -172,9 +172,8 @@ class Execution(Calls):
         """
         if call not in self._loops:
             loops = (loop for loop in self.loops_to(call) if not isinstance(loop, cst.BaseComp))
-            steps = (
-                s for s in self.sites(call) if isinstance(s, cst.Call) and method_of(s) == "step" and s.args
-            )
+            calls = (site for site in self.sites(call) if isinstance(site, cst.Call))
+            steps = (c for c in calls if method_of(c) == "step" and c.args)
             self._loops[call] = None if self._is_of_trainer(call) else next(loops, None) or next(steps, None)
         return self._loops[call]
 

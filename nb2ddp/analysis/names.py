@@ -285,9 +285,7 @@ class Names(Tree):
 
     def _is_own(self, name: cst.Name) -> bool:
         """Return whether a function or class of the notebook stands above a name, and all its imports below."""
-        own = any(
-            self.order(definition.node) < self.order(name) for definition in self.definitions(name.value)
-        )
+        own = any(self.order(found.node) < self.order(name) for found in self.definitions(name.value))
         return own and all(item.order > self.order(name) for item in self._imported.get(name.value, ()))
 
     def our(self, name: str) -> str:

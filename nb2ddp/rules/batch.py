@@ -152,10 +152,8 @@ def _own_loaders(facts: Facts) -> Iterator[Finding]:
         code = cst_nodes.code_of(found.node)
         if "prepare" not in code and "super()" not in code:
             why = "this DataLoader gives every rank all the data, because the Trainer splits only those that it makes"
-            instead = (
-                "override _get_train_sampler() instead, or return self.accelerator.prepare(DataLoader(...))"
-            )
-            yield Decline(f"{why}; {instead}", found.node)
+            instead = "_get_train_sampler() instead, or return self.accelerator.prepare(DataLoader(...))"
+            yield Decline(f"{why}; override {instead}", found.node)
 
 
 def _generating_steps(given: Mapping[str, cst.BaseExpression], accumulation: str) -> str | None:
@@ -185,10 +183,8 @@ def _read_back(
         if number is not None and number.isdigit():
             yield Edit.to(attribute, "the notebook's value, not this rank's share of it", number)
         else:
-            why = (
-                "this reads one rank's share of the batch; write the number itself if the notebook's is meant"
-            )
-            yield Note(why, attribute)
+            why = "this reads one rank's share of the batch; write the number itself if the notebook's is"
+            yield Note(f"{why} meant", attribute)
 
 
 def _times_ranks(facts: Facts, attribute: cst.Attribute) -> bool:

@@ -60,10 +60,8 @@ def _models(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         may_have, element = facts.argument(call, "device_map")
         if given is None and may_have:
-            why = (
-                "nb2ddp cannot tell whether a device_map is among these arguments; write them out in the call"
-            )
-            yield Edit.to(element, how, value) if element is not None else Decline(why, call)
+            why = "nb2ddp cannot tell whether a device_map is among these arguments; write them out in the"
+            yield Edit.to(element, how, value) if element is not None else Decline(f"{why} call", call)
             continue
         text = cst_nodes.string_value(given)
         if text in _SPREAD and text != "auto":  # which puts it onto one GPU where it fits

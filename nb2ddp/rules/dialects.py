@@ -158,10 +158,8 @@ def _first_argument(node: cst.CSTNode) -> cst.CSTNode:
 def _on_one_gpu(node: cst.CSTNode, local_rank: str) -> cst.CSTNode:
     """Give DataParallel one GPU, with which it calls its module as it is."""
     assert isinstance(node, cst.Call)
-    named = [
-        a for a in node.args[1:] if a.keyword is not None and a.keyword.value in ("module", "device_ids")
-    ]
-    kept = [node.args[0], *named]
+    named = ("module", "device_ids")
+    kept = [a for a in node.args if a is node.args[0] or (a.keyword and a.keyword.value in named)]
     kept[-1] = kept[-1].with_changes(comma=node.args[-1].comma)
     return cst_nodes.with_keyword(node.with_changes(args=kept), "device_ids", f"[{local_rank}]")
 

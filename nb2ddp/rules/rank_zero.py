@@ -213,9 +213,8 @@ def _on_rank_0(facts: Facts, call: cst.Call, why: str) -> Iterator[Finding]:
 def _moves(facts: Facts, call: cst.Call) -> bool:
     """Match a line ``os.remove(old.pop(0))``: the second rank would not find the file."""
     names_it = facts.qualified(call.func) in libraries.MOVING_FUNCTIONS
-    return isinstance(facts.parent(call), cst.Expr) and (
-        names_it or facts.method(call) in libraries.WRITING_PATH_METHODS
-    )
+    moves = names_it or facts.method(call) in libraries.WRITING_PATH_METHODS
+    return moves and isinstance(facts.parent(call), cst.Expr)
 
 
 def _without_ranks(facts: Facts, call: cst.Call) -> Iterator[Edit]:

@@ -68,9 +68,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from _colab(facts, call, name.removeprefix(f"{_COLAB}."))
         elif name in _LOGINS and _asks_for_token(call, *_LOGINS[name]):
             yield from _login(facts, call, name.partition(".")[0])
-        elif (
-            facts.method(call) == "do_shutdown" or name.startswith("condacolab.") or _ends_kernel(facts, call)
-        ):
+        elif name.startswith("condacolab.") or _ends_kernel(facts, call):
             why = "a script needs no new kernel"
             yield Drop(facts.statement(call), why, comment=f"{why}: it goes on with what it has installed")
         elif facts.method(call) == "launch" and facts.comes_from(call.func, "gradio"):
@@ -111,10 +109,8 @@ def _local_files(facts: Facts) -> Iterator[Note]:
     if found:
         named = ", ".join(f"`{path}`" for path in list(found)[:3]) + (" and others" if len(found) > 3 else "")
         why = f"only this machine, or Colab's drive, has {named}: where the script runs elsewhere, name it relative to"
-        why += (
-            " the notebook, and bring what it reads there. To Kaggle `nb2ddp push --upload-data` brings that"
-        )
-        yield Note(why, next(iter(found.values())))
+        why += " the notebook, and bring what it reads there. To Kaggle `nb2ddp push --upload-data` brings"
+        yield Note(f"{why} that", next(iter(found.values())))
 
 
 def _ports(facts: Facts) -> Iterator[Note]:
@@ -124,10 +120,8 @@ def _ports(facts: Facts) -> Iterator[Note]:
         if not _SERVING.search(name) or name == "launch_openenv" or facts.is_after_training(call):
             continue  # Unsloth's launch_openenv tries ports until one is free
         for place in filter(None, (_port(facts, argument) for argument in call.args)):
-            why = (
-                "every rank starts a server on this port, and only the first one gets it: in the script, add"
-            )
-            yield Note(f"{why} `{facts.our('local_rank')}` to the number", place)
+            why = "every rank starts a server on this port, and only the first one gets it: in the script,"
+            yield Note(f"{why} add `{facts.our('local_rank')}` to the number", place)
 
 
 def _port(facts: Facts, argument: cst.Arg) -> cst.CSTNode | None:
@@ -155,10 +149,8 @@ def _goes_through(facts: Facts, call: cst.Call) -> bool:
 
 def _keyboard(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
     if facts.is_after_training(call):
-        why = (
-            f"{name}() waits for a keyboard, which a script does not have: the run ends here, after training"
-        )
-        yield Note(why, call)
+        why = "waits for a keyboard, which a script does not have: the run ends here, after training"
+        yield Note(f"{name}() {why}", call)
     else:
         yield Decline(
             f"{name}() waits for a keyboard, and a run of several processes has none; read the value from an "
@@ -171,14 +163,11 @@ def _keyboard(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
 def _ends_kernel(facts: Facts, call: cst.Call) -> bool:
     """Match ``os.kill(os.getpid(), 9)``, a signal that the notebook does not handle: the kernel starts again."""
     if facts.qualified(call.func) != "os.kill" or "os.getpid" not in facts.origins(call.args[0].value):
-        return False
-    code, handling = (
-        cst_nodes.code_of(call.args[-1].value),
-        (c for c in facts.live_calls if facts.qualified(c.func) == "signal.signal"),
-    )
-    return _KILLING.fullmatch(code) is not None and code not in (
-        cst_nodes.code_of(c.args[0].value) for c in handling
-    )
+        return facts.method(call) == "do_shutdown"
+    code = cst_nodes.code_of(call.args[-1].value)
+    handling = (c for c in facts.live_calls if facts.qualified(c.func) == "signal.signal")
+    handled = (cst_nodes.code_of(c.args[0].value) for c in handling)
+    return _KILLING.fullmatch(code) is not None and code not in handled
 
 
 def _asks_for_token(call: cst.Call, place: int, keyword: str) -> bool:

@@ -36,9 +36,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Edit.inside(store, "only rank 0 writes to this store", helper(facts, "tracking_uri"))
     begun = (call for call in facts.live_calls if facts.qualified(call.func) == "wandb.init")
     modes = (facts.keyword(call, "mode") for call in begun if not facts.is_after_training(call))
-    for mode in filter(
-        None, (*modes, *_assigned(facts, "WANDB_MODE"))
-    ):  # which win over what the script sets
+    for mode in filter(None, (*modes, *_assigned(facts, "WANDB_MODE"))):  # they win over what the script sets
         yield Edit.choosing(mode, "only rank 0 has a run", helper(facts, "is_main_process"), '"disabled"')
     for call in facts.live_calls:
         reads = libraries.READS_MLFLOW_STORE.fullmatch(facts.qualified(call.func))

@@ -55,10 +55,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Note(f"{why} faster than one GPU. {instead}", call)
     earlier = micro_batches.earlier_reads(facts) if facts.train_calls and not ranks else ()
     for node, what in earlier:
-        why = f"a micro-batch reads {what} here, which earlier micro-batches of the step have changed"
-        yield Note(
-            f"{why}, so every rank computes all micro-batches: right, and no faster than one GPU", node
-        )
+        why = f"a micro-batch reads {what} here, which earlier micro-batches of the step have changed, so"
+        yield Note(f"{why} every rank computes all micro-batches: right, and no faster than one GPU", node)
     if ranks:
         yield from _rewards(facts)
     for call in facts.train_calls:
