@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
+from itertools import pairwise
 from typing import Literal
 
 import libcst as cst
@@ -89,7 +90,7 @@ FRAMEWORKS = (
     Framework("NumPyro", "numpyro.*", "run", "", 'it computes with JAX: MCMC(..., chain_method="parallel") draws a chain on each GPU, and SVI trains on one'),
     Framework("MXNet", "mxnet.*", "fit", "mxnet.gluon.Trainer mxnet.autograd.record", "see its own documentation for several GPUs", beside="after"),
     Framework("MLX", "mlx.* mlx_lm.*", "", "mlx.nn.value_and_grad mlx.core.grad mlx_lm.tuner.*", "it trains on Apple's GPUs, and nb2ddp converts training on CUDA GPUs"),
-    Framework("a service's fine-tuning", "openai.* mistralai.* together.* cohere.*", "fine_tuning.jobs.create fine_tuning.create fine_tunes.create finetuning.create_finetuned_model", "openai.FineTuningJob.create openai.FineTune.create", "it runs on the service's GPUs", beside="after"),
+    Framework("a service's fine-tuning", "*", "fine_tuning.jobs.create fine_tuning.create fine_tunes.create finetuning.create_finetuned_model", "openai.FineTuningJob.create openai.FineTune.create", "it runs on the service's GPUs", beside="after"),
     Framework("a job of a cloud", "sagemaker.* google.cloud.aiplatform.* azure.* azureml.*", "fit run submit", "sagemaker.remote_function.*remote", "the job's own settings say on how many GPUs it runs", beside="after"),
     Framework("XGBoost", "xgboost.*", "fit", "xgboost.train xgboost.cv", "DDP does not change its training; for several GPUs it has xgboost.dask and xgboost.spark", beside="always"),
     Framework("LightGBM", "lightgbm.*", "fit", "lightgbm.train lightgbm.cv", "DDP does not change its training", beside="always"),
@@ -121,9 +122,17 @@ _TRAINER = re.compile(r"train|runner|learner|engine|solver|agent", re.IGNORECASE
 _PREPARES = re.compile(
     r"(?:Label|OneHot|Ordinal|Target)Encoder|Scaler|Normali[sz]er|Standardi[sz]|Tokenizer|Vectorizer"
 )
-_TRAINS = re.compile(
-    r"(?i)train|fine[-_]?tun|^(?!.*(?:convert|merge|export|quanti|infer|eval|generat))(?:.*[^a-z])?(?:sft|dpo|grpo|kto|ppo|orpo|lora|dreambooth|run_\w+)"
+_METHODS = "sft|dpo|grpo|kto|ppo|orpo"
+_NO_TRAINING = (
+    "(?!.*(?:convert|merge|export|quanti|infer|eval|generat|prepar|process|split|download|clean|serve|demo"
+    "|(?<![a-z])(?:app|tests?)(?![a-z])))"
 )
+_TRAINS = re.compile(
+    rf"(?i)train|fine[-_]?tun|^{_NO_TRAINING}(?:.*[^a-z])?(?:{_METHODS}|lora|dreambooth|run_\w+)"
+)
+_SUBCOMMAND = re.compile(
+    rf"(?i){_NO_TRAINING}.* (?:fit|(?:pre)?train|fine[-_]?tune|{_METHODS})"
+)  # main.py fit
 _PYTHON = re.compile(r"(?:.*/)?(?:python[\d.]*|\{sys\.executable\}|ipython)$")
 _FILES = libraries.ASKING_PROGRAMS | frozenset(
     "mkdir cd cp mv rm unzip tar gzip wget curl git head tail find grep wc du touch chmod ln sed awk zip pip pip3 conda "
@@ -304,10 +313,11 @@ def _is_training(words: list[str]) -> bool:
     if not words or program in _FILES:
         return False
     if _PYTHON.match(words[0]):
-        script = next((word for word in words[1:] if word.endswith(".py")), "")
-        module = _module(words)
-        named = (script, *module, *(words[3:4] if module else ()))
-        return any(_TRAINS.search(w.rpartition("/")[2]) or w.startswith("torch.distributed.") for w in named)
+        scripts = [word for word in words[1:] if word.endswith(".py")]
+        named = [word.rpartition("/")[2] for word in (*_module(words), *scripts[:1])]
+        after = [" ".join(pair) for pair in pairwise(words) if pair[0].endswith(tuple(named[:1]))]
+        trains = any(_TRAINS.search(word) or word.startswith("torch.distributed.") for word in named)
+        return trains or any(map(_SUBCOMMAND.fullmatch, after))
     launches = any(" ".join(words[:2]).startswith(start) for start, _ in COMMANDS[:5])
     if launches or program in ("bash", "sh"):
         return any(_TRAINS.search(word) for word in words[1:])

@@ -90,6 +90,13 @@ TRAINS: dict[str, tuple[list[str], str]] = {
         ["from openai import OpenAI", "c = OpenAI()\nc.fine_tuning.jobs.create(training_file='f')"],
         "it runs on the service's GPUs",
     ),
+    "a service behind a cloud's client": (
+        [
+            "from azure.ai.projects import AIProjectClient",
+            "c = AIProjectClient(endpoint='x').get_openai_client()\nc.fine_tuning.jobs.create(training_file='f')",
+        ],
+        "it runs on the service's GPUs",
+    ),
     "a script": (
         ["!python train.py --lr 1"],
         "`torchrun --nproc_per_node 2 train.py --lr 1` starts it on two GPUs",
@@ -104,6 +111,10 @@ TRAINS: dict[str, tuple[list[str], str]] = {
         "the command `python train.py`",
     ),
     "a module of a framework": (["!python -m spacy train c.cfg"], "it does not divide its training"),
+    "a script's subcommand": (
+        ["!python src/main.py fit --config c.yaml"],
+        "the command `python src/main.py fit",
+    ),
     "a module's command": (["!python -m tool sft"], "the command `python -m tool sft`"),
     "a library, beside a backward() in no loop": (
         ["import torchkeras", "def step(x):\n    x.backward()", "torchkeras.KerasModel(net, x=1).fit(rows)"],
@@ -128,6 +139,10 @@ NOTHING: dict[str, list[str]] = {
         "!mkdir train\n!cat train.csv\n!git clone https://x.org/train\n!unzip -q train.zip"
     ],
     "a name among the arguments": ["!python judge.py --models my-dpo-model my-sft-model"],
+    "scripts that prepare data": [
+        "!python run_preparing_data.py\n!python run_splitting_dataset.py train\n!python -m run_tests",
+        "!python prepare.py train\n!python app.py sft\n!bash run_server.sh",
+    ],
     "an install": ["!pip install git+https://x.org/trainer"],
     "a chat": ["from openai import OpenAI", "OpenAI().chat.completions.create(model='m')"],
     "a function of the notebook": ["def fit(x):\n    return x", "fit(3)"],
