@@ -133,7 +133,7 @@ DOWNLOADS = re.compile(
 GIVES_DATA = re.compile(
     r"(?:\w+\.)+(?:"
     r"_*(?=[a-z])\w*(?:(?<!meta)data(?:sets?)?|corp(?:us|ora)|loaders?)(?:_(?!args|config|info|names?)\w+)?"
-    r"|[A-Z]\w*(?:Dataset|DataModule|Corpus)"
+    r"|[A-Z]\w*(?:Dataset(?:Loader)?|Data(?:Module|Loader)|Corpus)"
     r"|(?=[A-Z])\w*(?:Data(?![a-z])|Dataset|DataModule|Corpus)\w*\(\)\.(?:load|prepare|download|set_?up|process|fetch)(?:_\w+)?)"
 )
 # Methods of a dataset whose result Datasets caches on disk.

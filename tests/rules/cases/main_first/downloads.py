@@ -63,6 +63,7 @@ size = 16
 train_loader, test_loader = Corpus.loaders_from_mini("clean", size)
 folder = check_mnist_dataset_exists()
 rows = Corpus.WordsDataset("words", transform=transforms.Compose([]))
+city = Corpus.CityDatasetLoader()
 # output
 from helpers import Corpus, check_mnist_dataset_exists
 from torchvision import transforms
@@ -71,6 +72,7 @@ with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others r
     train_loader, test_loader = Corpus.loaders_from_mini("clean", size)
     folder = check_mnist_dataset_exists()
     rows = Corpus.WordsDataset("words", transform=transforms.Compose([]))
+    city = Corpus.CityDatasetLoader()
 
 # case: an object that is filled by its method
 from helpers import PertData
