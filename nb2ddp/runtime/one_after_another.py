@@ -97,8 +97,8 @@ class _Files:
         """Make files what they were: what came last, a file in a new folder say, goes first."""
         for number, (path, kept) in reversed([*enumerate(self.before.items())]):
             is_folder = os.path.isdir(path)
-            if is_folder and os.listdir(path):
-                continue
+            if (is_folder and os.listdir(path)) or not os.path.isdir(os.path.dirname(path)):
+                continue  # not the block's alone, or in a folder that the block has removed
             if kept or is_folder or not os.path.isfile(path) or os.path.getsize(path) <= _MOST_COPIED:
                 self.after[path] = _move_file(path, os.path.join(self.folder, f"after {number}"))
                 _move_file(kept, path)

@@ -278,6 +278,18 @@ HANDLED = {
             open("data", "a").write(".")
         note(read=read, now=open("data").read())
     """,
+    "a file that another program writes in a folder for a while, and that is moved": """
+        import os, subprocess
+        for turn in range(2):
+            with ddp.in_turn():
+                os.mkdir("unfinished")
+                subprocess.run(["touch", "unfinished/part"])
+                os.replace("unfinished/part", f"whole {turn}")
+                os.rmdir("unfinished")
+                open("log", "a").write("x")
+        note(left=sorted(name for name in os.listdir() if name[0] in "wlu"), log=open("log").read())
+        assert open("log").read() == "xx" and not os.path.exists("unfinished")
+    """,
     "generators": """
         import random, torch
         with ddp.main_process_only() as is_main:
