@@ -24,6 +24,7 @@ _PATH_MAKERS = _PATH_CLASSES | {"pathlib.Path.cwd", "pathlib.Path.home"}
 _PATH_METHODS = frozenset(
     "joinpath resolve absolute with_suffix with_name with_stem expanduser relative_to parent".split()
 )
+_KEEPING_KIND = frozenset({"format", "replace", "rename"})  # of texts and of paths
 _TEXT_MAKERS = frozenset(
     "str os.fspath os.path.join os.path.abspath os.path.expanduser os.path.realpath os.path.normpath".split()
 )
@@ -49,9 +50,11 @@ def _naming(facts: Facts, makers: frozenset[str], *, texts: bool) -> Label:
 
     def label(node: cst.CSTNode) -> bool | None:
         match node:
-            case cst.Call(func=function) if facts.method(node) not in _PATH_METHODS | {"format"}:
+            case cst.Call(func=function) if facts.method(node) not in _PATH_METHODS | _KEEPING_KIND:
                 return facts.qualified(function) in makers
             case cst.BinaryOperation(operator=cst.Divide(), right=cst.BaseString()):
+                return True
+            case cst.Call() if facts.method(node) in ("with_suffix", "with_name", "with_stem"):
                 return True
             case cst.Call() | cst.Name() | cst.Attribute() | cst.BinaryOperation():
                 return None

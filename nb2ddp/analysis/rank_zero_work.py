@@ -207,9 +207,10 @@ def changes_path(facts: Facts, call: cst.Call) -> bool:
         return _saves_itself(facts, call, owner)
     if method not in libraries.WRITING_PATH_METHODS:
         return False
-    if method in ("replace", "rename") and [argument.keyword for argument in call.args] != [None]:
+    moves = method in ("replace", "rename")
+    if moves and [argument.keyword for argument in call.args] != [None]:
         return False
-    if files.is_path(facts, owner):
+    if files.is_path(facts, owner) or (moves and files.is_path(facts, call.args[0].value)):
         return True
     given = {argument.keyword.value for argument in call.args if argument.keyword is not None}
     makes_parents = bool(given & {"parents", "exist_ok", "missing_ok"})

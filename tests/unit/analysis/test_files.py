@@ -21,6 +21,9 @@ FUNCTION = f"def f(folder):\n    use(folder + '/a')\n{WITH}    f(folder)\n"
         ("folder = Path('a')\nuse(folder / name)", "path file"),
         ("use(name / 'a.txt')", "path file"),
         ("use(Path('a').resolve().parent)", "path file"),
+        ("use(Path('a').rename('b'))", "path file"),
+        ("use(given.with_suffix('.b'))", "path file"),
+        ("use('a'.replace('a', 'b'))", "file"),
         ("use(f'{name}.txt')", "file"),
         ("name = 'a'\nuse(name + suffix)", "file"),
         ("column = frame['a'] + 'b'\nuse(column)", "file"),  # not a Path: rename() gives another one

@@ -37,6 +37,21 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         Path("a").replace("b")
 
+# case: a parameter that is a path by what takes its place
+def kept(model, path):
+    path.replace(path.with_suffix(".old"))
+    model.save_pretrained(path)
+for step in range(2):
+    kept(llm, step)
+# output
+def kept(model, path):
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+        if is_main:
+            path.replace(path.with_suffix(".old"))
+            model.save_pretrained(path)
+for step in range(2):
+    kept(llm, step)
+
 # case: pictures
 picture = Image.open("a.png").resize((8, 8))
 picture.save("b.png")
