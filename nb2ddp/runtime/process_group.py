@@ -44,6 +44,7 @@ def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, 
     _run.names = frozenset(globals()) if __name__ == "__main__" else frozenset()
     _check_told()
     sys.path.insert(1, "")  # the working folder of the moment, in which a kernel finds modules
+    os.environ.update(PAGER="cat", MANPAGER="cat", GIT_PAGER="cat")  # as in a kernel: help() waits for no key
     sys.modules["__main__"].__spec__ = type(os.__spec__)("__main__", None)  # no worker runs the script again
     if seed is not None:
         _seed_all(seed)

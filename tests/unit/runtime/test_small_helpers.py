@@ -43,6 +43,26 @@ def test_plots_are_saved_once(run: Run, ranks: int) -> None:
     assert plots == {"plot_1.png": "1", "plot_2.png": "4", "plot_3.png": "2"}
 
 
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_help_waits_for_no_key_of_a_terminal(run: Run, ranks: int) -> None:
+    ended = run(
+        """
+        import os, pty, signal, sys, time
+        child, _ = pty.fork()
+        if child == 0:
+            code = "import pydoc; pydoc.pager(chr(10) * 80)"
+            os.execve(sys.executable, [sys.executable, "-c", code], os.environ | {"TERM": "xterm"})
+        until = time.monotonic() + 20
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < until:
+            time.sleep(0.1)
+        note(ended=ended == (child, 0))
+        os.kill(child, signal.SIGKILL) if ended == (0, 0) else None
+        """,
+        ranks,
+    )
+    assert [notes["ended"] for notes in ended.notes] == [True] * max(ranks, 1), ended.text
+
+
 # Of Plotly's figures, which show themselves in a browser, only what writes them to a file.
 FIGURE = """
 class Figure:
