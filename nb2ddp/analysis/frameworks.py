@@ -178,9 +178,8 @@ def _framework_of(facts: Facts, function: cst.BaseExpression) -> Framework | Non
             name = "torch.multiprocessing.start_processes"
     if isinstance(call, cst.Call) and facts.is_arguments_class(function):
         _, given = facts.argument(call, "deepspeed")
-        asked = isinstance(
-            facts.value(given) or facts.bound(given), cst.BaseString | cst.Dict | cst.Call | cst.IfExp
-        )
+        known = facts.value(given) or facts.bound(given)  # else None, or what may be that
+        asked = isinstance(known, cst.BaseString | cst.Dict | cst.Call | cst.IfExp | cst.Subscript)
         name = "deepspeed.initialize" if asked else name
     if method not in _ALL_METHODS and _ALL_FUNCTIONS.match(name) is None:
         return None

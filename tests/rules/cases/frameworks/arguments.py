@@ -17,6 +17,20 @@ def train(model, deepspeed=True):
 train(model)
 # decline, line 2: this notebook trains with DeepSpeed...
 
+# case: an item of settings that are read
+import json
+config = json.load(open("config.json"))
+args = TrainingArguments("out", deepspeed=config["zero"])
+trainer = Trainer(model, args)
+trainer.train()
+# decline, line 3: this notebook trains with DeepSpeed...
+
+# case: items of a dict
+config = {"zero": settings, "none": None}
+args = TrainingArguments("out", deepspeed=config["none"])
+trainer = Trainer(model, args)
+trainer.train()
+
 # case: none
 args = TrainingArguments("out", deepspeed=None)
 trainer = Trainer(model, args)
