@@ -118,7 +118,7 @@ _TRAINING = re.compile(
 )
 _HOW_LONG = re.compile(r"\d\d|[2-9]|(?!mode\b)\w+ *=[^=]|\w*(?:param|config|arg|setting|data|loader)s?$")
 _NAMED = re.compile(r"\{(?:shlex\.split\()?(\w+)(?:\.split\(\)|\))?\}|\$(\w+)")  # {command} and $command
-_TRAINER = re.compile(r"train|runner|learner|engine|solver|agent", re.IGNORECASE)
+_TRAINER = re.compile(r"(?<!pre)train(?!ed)|runner|learner|engine|solver|agent", re.IGNORECASE)
 _PREPARES = re.compile(
     r"(?:Label|OneHot|Ordinal|Target)Encoder|Scaler|Normali[sz]er|Standardi[sz]|Tokenizer|Vectorizer"
 )

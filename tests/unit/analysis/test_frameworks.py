@@ -134,6 +134,10 @@ NOTHING: dict[str, list[str]] = {
         "from pytorch_forecasting import NaNLabelEncoder\nimport torchio as tio",
         "encoders = {'a': NaNLabelEncoder().fit(frame.a)}\ntio.HistogramStandardization.train(paths, output_path='a')",
     ],
+    "the mode of a model that a library has loaded": [
+        "from efficientnet_pytorch import EfficientNet",
+        "model = EfficientNet.from_pretrained('b0')\nmodel.train()",
+    ],
     "a model's mode": ["import timm", "model = timm.create_model('x')\nmodel.train()\nmodel.train(False)"],
     "folders and files": [
         "!mkdir train\n!cat train.csv\n!git clone https://x.org/train\n!unzip -q train.zip"
