@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 import libcst as cst
 
+from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Insert, Rule
@@ -42,7 +43,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 # Methods that draw, whatever they belong to, where matplotlib or pandas is imported.
 _PLOTS = frozenset("plot hist scatter bar barh imshow boxplot pie fill_between errorbar contourf".split())
-_DRAWS = re.compile(r"plot|show|draw|hist|scatter|semilog|visuali[sz]e")
+_DRAWS = re.compile(r"plot|show|draw|hist(?!or)|scatter|semilog|visuali[sz]e")
 _LIBRARIES = ("matplotlib.pyplot.", "seaborn.")
 _DRAWS_NOTHING = re.compile(
     r"matplotlib\.pyplot\.(?:style\.|rc|switch_backend|ion|ioff|close|get_|show)|seaborn\.(?:set|load)"
@@ -60,10 +61,9 @@ def _drawing(facts: Facts) -> Callable[[cst.Call], bool]:
         if facts.called_functions(call):
             return False
         if facts.is_of_import(call.func):  # it may draw with matplotlib
-            return (
-                isinstance(facts.parent(call), cst.Expr)
-                and _DRAWS.search(name.rpartition(".")[2]) is not None
-            )
+            of_others = name.partition(".")[0] not in libraries.COMPUTING_PACKAGES | {"plotly"}
+            shows = isinstance(facts.parent(call), cst.Expr) or of_others  # np.histogram() gives numbers
+            return shows and _DRAWS.search(name.rpartition(".")[2]) is not None
         return facts.method(call) in _PLOTS and (named or facts.comes_from(call.func, "pandas"))
 
     return draws

@@ -47,6 +47,22 @@ lib.semilogy([1], [2])
 shown = lib.show_all([1])
 ddp.save_plots()
 
+# case: what a library draws, by a name, and what it gives otherwise
+import lib
+import numpy as np
+counts = np.histogram([1])
+rows = lib.read_history("a.csv")
+# %%
+truth = lib.imshow([1])
+# output
+import lib
+import numpy as np
+counts = np.histogram([1])
+rows = lib.read_history("a.csv")
+# %%
+truth = lib.imshow([1])
+ddp.save_plots()
+
 # case: names that %pylab gives
 %pylab inline
 plot([1], [2]);
