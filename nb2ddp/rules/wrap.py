@@ -29,7 +29,8 @@ from libcst import matchers
 from nb2ddp import libraries
 from nb2ddp.analysis import micro_batches
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.training_arguments import batch_code, libraries_know_ranks, recipes
+from nb2ddp.analysis.flow import pairs_of
+from nb2ddp.analysis.training_arguments import DEFAULTS, batch_code, libraries_know_ranks, recipes
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Batch, Decline, Edit, Finding, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -157,7 +158,13 @@ def _rewards(facts: Facts) -> Iterator[Note]:
 def _batch(facts: Facts) -> Batch | None:
     """Return the batch of the notebook's only training arguments, in numbers; None where it is not in sight."""
     made = list(recipes(facts))
-    if len(made) != 1 or made[0][1] is None:
+    later = any(target.attr.value in DEFAULTS for target in facts.attribute_targets)
+    if (
+        later
+        or len(made) != 1
+        or made[0][1] is None
+        or {"no_cuda", "use_cpu"} & {*dict(pairs_of(made[0][0]))}
+    ):
         return None
     return Batch.of(*batch_code(made[0][1]), in_turns=True)
 

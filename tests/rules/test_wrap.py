@@ -42,6 +42,8 @@ SOURCE = (
         ("", Batch(2, 1, in_turns=True)),
         (", gradient_accumulation_steps=4", Batch(2, 4, in_turns=True)),
         (", gradient_accumulation_steps=n", None),
+        (", no_cuda=True", None),  # on no GPU at all
+        (")\na.per_device_train_batch_size = (4", None),
     ],
 )
 def test_the_report_knows_the_batch_that_is_computed_in_turns(more: str, batch: Batch | None) -> None:
