@@ -243,13 +243,9 @@ class Calls(Kinds):
                 sources = (body, orelse)
             case cst.Call(args=args) if self._passes_on(key):
                 sources = (args[0].value,) if args else ()
-            case cst.Call(
-                func=cst.Attribute(value=owner, attr=cst.Name(value="items" | "values" | "pop" | "popleft"))
-            ):
+            case cst.Call(cst.Attribute(owner, cst.Name("items" | "values" | "pop" | "popleft"))):
                 sources = (owner,)
-            case cst.Call(
-                func=cst.Name(value="enumerate" | "zip" | "list" | "tuple" | "reversed"), args=args
-            ):
+            case cst.Call(cst.Name("enumerate" | "zip" | "list" | "tuple" | "reversed"), args):
                 for argument in args:
                     found |= yield argument.value
                 return frozenset(f for f in found if not self.is_generator(f))  # it goes through them
@@ -269,10 +265,7 @@ class Calls(Kinds):
         found = [(item.value.value, value) for item, value in self._items if isinstance(item.value, cst.Name)]
         for call in self.live_calls:
             match call:
-                case cst.Call(
-                    func=cst.Attribute(value=cst.Name(value=name), attr=cst.Name(value="append")),
-                    args=[given],
-                ):
+                case cst.Call(cst.Attribute(cst.Name(name), cst.Name("append")), [given]):
                     found.append((name, given.value))
         return grouped(found)
 

@@ -34,10 +34,9 @@ def parts_ranks(facts: Facts, statement: cst.CSTNode) -> bool:
 def binds_for_later(facts: Facts, statement: cst.CSTNode) -> bool:
     """Return whether a statement of a function gives names values that the function reads elsewhere."""
     scope = facts.scope(statement)
-    bound = (
-        b for b in facts.bindings_in(statement) if b.scope is scope and not isinstance(b.node, cst.WithItem)
-    )
-    uses = (use for b in bound for use in facts.uses(b.name, scope)) if scope is not None else ()
+    own = (b for b in facts.bindings_in(statement) if b.scope is scope)
+    names = (b.name for b in own if not isinstance(b.node, cst.WithItem))
+    uses = (use for name in names for use in facts.uses(name, scope)) if scope is not None else ()
     return any(not facts.contains(statement, use) for use in uses)
 
 

@@ -135,9 +135,7 @@ class Execution(Calls):
                 return None if attr.value in _OF_CONTAINERS else self.is_trainer_class(node.func)
             case cst.Call(func=func):
                 return self.carries(func, self._names_trainer) or None
-            case cst.Attribute(attr=attr) if attr.value not in _OF_CONTAINERS and not self.assigned(
-                attr.value
-            ):
+            case cst.Attribute(attr=cst.Name(name)) if name not in _OF_CONTAINERS and not self.assigned(name):
                 return False
         return None
 

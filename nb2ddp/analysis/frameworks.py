@@ -277,9 +277,8 @@ def _words_of(command: cst.BaseExpression) -> str:
 
 def _of_command(facts: Facts, call: cst.Call, text: str) -> Iterator[Training]:
     def named(found: re.Match[str]) -> str:
-        made = [
-            b.value for b in facts.bindings(found[1] or found[2]) if b.value and b.order < facts.order(call)
-        ]
+        bindings = facts.bindings(found[1] or found[2])
+        made = [b.value for b in bindings if b.value and b.order < facts.order(call)]
         return _words_of(made[-1]) if made and not isinstance(made[-1], cst.Call) else found[0]
 
     text = _NAMED.sub(named, text)

@@ -200,9 +200,8 @@ class Names(Tree):
                 item = deciding[index]
                 if is_inside(item.order):
                     return True
-                if not isinstance(item.node, cst.Assign | cst.AugAssign) or not self.contains(
-                    item.node, load.node
-                ):
+                of_itself = isinstance(item.node, cst.Assign | cst.AugAssign)
+                if not (of_itself and self.contains(item.node, load.node)):
                     break  # unlike `x = f(x)`, which reads the value before
         return False
 
