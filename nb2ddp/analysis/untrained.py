@@ -18,6 +18,7 @@ _START = "this notebook does not train"
 _NONE = f"{_START}, as far as nb2ddp can see"
 _UNSEEN = "nb2ddp cannot follow the training of"
 _TRAINS = re.compile(r"\.backward\(|\b\w*trainer\.train\(")
+_GRADIENTS = re.compile(r"(?:torch\.func|functorch)\.grad(?:_and_value)?")
 _Found = Iterator[tuple[str, cst.CSTNode]]
 
 
@@ -71,6 +72,9 @@ def _loop(facts: Facts) -> _Found:
         name = facts.method(call) or "grad"
         if facts.is_dead(call):
             yield f"{_START}: the only {name}() is in code that never runs", call
+        elif by := [s for s in facts.sites(call) if isinstance(s, cst.Call) and _is_of_scipy(facts, s)]:
+            why = "a loop of SciPy's calls it. torch.optim.LBFGS, whose step(closure) is converted, trains the same"
+            yield f"{_UNSEEN} what this {name}() gives the gradients of: {why}", by[0]
         elif facts.training_loop(call) is not None:
             why = f"no call of the function that this {name}() stands in is in sight; call it by its name"
             yield f"{_NONE}: {why}", call
@@ -78,11 +82,23 @@ def _loop(facts: Facts) -> _Found:
             yield f"{_NONE}: this {name}() is in no loop over batches that nb2ddp can follow", call
 
 
+def _is_of_scipy(facts: Facts, call: cst.Call) -> bool:
+    return facts.qualified(call.func).startswith("scipy.optimize.")
+
+
 def _stepped(facts: Facts) -> _Found:
     """Find what takes steps with gradients that no backward() gives: those of torch.func, say."""
     if any(facts.method(call) == "step" for call in facts.live_calls):
         why = "no backward() gives the gradients that it steps with. Compute them with loss.backward()"
         yield from ((f"{_UNSEEN} what this optimizer trains: {why}", made) for made in optimizers(facts))
+    for made in facts.live_calls:
+        name = _GRADIENTS.fullmatch(facts.qualified(made.func))
+        uses = (call for call in facts.live_calls if name and facts.is_made_of(call.func, made))
+        if any(next(facts.loops_to(call), None) is not None for call in uses):
+            yield (
+                f"{_UNSEEN} what {name and name[0]}() trains here: compute its gradients with loss.backward()",
+                made,
+            )
 
 
 def _written(facts: Facts) -> _Found:

@@ -431,3 +431,34 @@ model = torch.nn.Linear(4, 1)
 shown = torch.autograd.grad(model(x).sum(), x)
 # answer: it makes a model here
 # answer: cell 1
+
+# case: a loop of SciPy's
+import torch
+from scipy.optimize import minimize
+net = torch.nn.Linear(4, 1)
+# %%
+def closure(weights):
+    loss = net(x).pow(2).mean()
+    loss.backward()
+    return loss.item(), weights
+minimize(closure, w0, jac=True, method="L-BFGS-B")
+# answer: cannot follow the training of what this backward() gives the gradients of: a loop of SciPy's calls it
+# answer: cell 2
+
+# case: gradients of torch.func in a loop
+import torch
+from torch.func import functional_call, grad
+net = torch.nn.Linear(4, 1)
+# %%
+gradients = grad(lambda p: functional_call(net, p, (x,)).mean())
+for _ in range(3):
+    p = {k: p[k] - gradients(p)[k] for k in p}
+# answer: cannot follow the training of what torch.func.grad() trains here: compute its gradients with loss.backward()
+# answer: cell 2
+
+# case: gradients of torch.func, once
+import torch
+net = torch.nn.Linear(4, 1)
+shown = torch.func.grad(lambda x: net(x).sum())(x)
+# answer: it makes a model here
+# answer: cell 1
