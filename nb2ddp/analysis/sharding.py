@@ -51,10 +51,8 @@ _WHOLE = frozenset(
 def refusals(facts: Facts) -> Iterator[Refusal]:
     """Yield why the model cannot be sharded, and the place of the reason if it has one."""
     if not facts.uses_unsloth:
-        yield (
-            f"--strategy fsdp shards the model with Unsloth, which this notebook does not use; {_INSTEAD}",
-            None,
-        )
+        why = "--strategy fsdp shards the model with Unsloth, which this notebook does not use"
+        yield f"{why}; {_INSTEAD}", None
         return
     trainers = [call for call in facts.live_calls if facts.is_trainer_class(call.func)]
     yield from _other_training(facts, trainers)
@@ -159,10 +157,8 @@ def _may_take(facts: Facts, call: cst.Call) -> bool:
 
 def _declined(use: str, node: cst.CSTNode) -> Refusal:
     why = f"this use of the model ({cst_nodes.code_of(node)}{use}) needs it whole, and with --strategy fsdp each rank"
-    return (
-        f"{why} holds a share; delete it, and do it in a run of its own from what save_pretrained() has saved",
-        node,
-    )
+    instead = "delete it, and do it in a run of its own from what save_pretrained() has saved"
+    return f"{why} holds a share; {instead}", node
 
 
 def saves(facts: Facts) -> Iterator[tuple[cst.Call, cst.Name]]:

@@ -17,6 +17,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from nb2ddp.source.cells import CodeCell, Collected, Place, Scope, Statement, Walker
 
 Node = TypeVar("Node", bound=cst.CSTNode)
+_Within = cst.CSTNode | None
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 
@@ -185,16 +186,10 @@ class Tree:
         return tuple(call for call in self.calls if not self.is_dead(call))
 
     @overload
-    def nodes(
-        self, kind: type[Node], /, *, within: cst.CSTNode | None = ..., own: bool = ...
-    ) -> list[Node]: ...
+    def nodes(self, kind: type[Node], /, *, within: _Within = ..., own: bool = ...) -> list[Node]: ...
     @overload
-    def nodes(
-        self, *kinds: type[cst.CSTNode], within: cst.CSTNode | None = ..., own: bool = ...
-    ) -> list[Any]: ...
-    def nodes(
-        self, *kinds: type[cst.CSTNode], within: cst.CSTNode | None = None, own: bool = False
-    ) -> list[Any]:
+    def nodes(self, *kinds: type[cst.CSTNode], within: _Within = ..., own: bool = ...) -> list[Any]: ...
+    def nodes(self, *kinds: type[cst.CSTNode], within: _Within = None, own: bool = False) -> list[Any]:
         """List the nodes of some kinds, in order; those inside ``within``, itself included, where it is given.
 
         ``own`` leaves out what stands in a function, class or lambda inside it.

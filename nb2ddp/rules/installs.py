@@ -51,11 +51,8 @@ def _other_versions(facts: Facts, statements: Iterable[Statement]) -> Iterator[N
             if not facts.is_after_training(shell.call):
                 before[package] = version
             elif version and before.get(package, version) != version:
-                yield Note(
-                    f"the notebook trains before it installs {package}{version}, and the script after: take the line "
-                    "out, if training is to have the other version",
-                    shell.call,
-                )
+                why = f"the notebook trains before it installs {package}{version}, and the script after: take the line"
+                yield Note(f"{why} out, if training is to have the other version", shell.call)
 
 
 rule = Rule("installs", __doc__, find, balanced=True)

@@ -175,18 +175,15 @@ def parameters(name: str) -> float | None:
 
 def _weight_cases(facts: Facts, call: cst.Call) -> dict[str, float]:
     """Return how the weights may be loaded, each with the GiB that a billion parameters take."""
-    widths = _widths(facts, call)
-    if len(widths) == 1:
-        return {f"{width} bits": _PER_BILLION[width] for width in widths}
-    return {f"if it is loaded in {width} bits": _PER_BILLION[width] for width in sorted(widths)}
+    widths = sorted(_widths(facts, call))
+    how = "{} bits" if len(widths) == 1 else "if it is loaded in {} bits"
+    return {how.format(width): _PER_BILLION[width] for width in widths}
 
 
 def _widths(facts: Facts, call: cst.Call) -> set[int]:
     """Return the bits of a weight; several where what decides cannot be seen."""
     quantized = _quantized_widths(facts, call)
-    if 0 not in quantized:
-        return quantized
-    return (quantized - {0}) | _plain_widths(facts, call)
+    return (quantized - {0}) | (_plain_widths(facts, call) if 0 in quantized else set())
 
 
 def _quantized_widths(facts: Facts, call: cst.Call) -> set[int]:

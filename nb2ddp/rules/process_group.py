@@ -41,11 +41,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call in facts.live_calls:
         engine = facts.keyword(call, "fast_inference")
         if engine is not None and cst_nodes.code_of(engine) not in ("False", "None"):
-            yield Note(
-                "each rank starts a vLLM engine on its own GPU with the memory share given here; that needs "
-                "unsloth_zoo 2026.10.9 or newer. If it does not fit, set fast_inference=False: then no vLLM is started",
-                call,
-            )
+            why = "each rank starts a vLLM engine on its own GPU with the memory share given here; that needs"
+            instead = "If it does not fit, set fast_inference=False: then no vLLM is started"
+            yield Note(f"{why} unsloth_zoo 2026.10.9 or newer. {instead}", call)
 
 
 def _place(facts: Facts) -> tuple[Statement, Literal["before", "after"]] | None:
