@@ -123,6 +123,8 @@ class Calls(Kinds):
             found = [f for f in self.run_by(call.func) if not (later and self.is_generator(f))]
             for argument in call.args if not self._passes_on(call) else ():
                 found += self._passed(argument.value)
+            if isinstance(call.func, cst.Attribute) and call.func.attr.value in ("send", "__next__"):
+                found += self.iterated(call.func.value)
             self._functions[call] = tuple(dict.fromkeys(found))
         return self._functions[call]
 

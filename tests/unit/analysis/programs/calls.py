@@ -288,6 +288,17 @@ next(run)
 # asked: next(run)
 # answer: steps
 
+# case: a generator that is sent values
+def steps(model):
+    yield model()
+class Run:
+    def steps(self):
+        yield 1
+run = steps(1)
+run.send(None)
+# asked: run.send(None)
+# answer: steps
+
 # case: a generator in an attribute
 def steps(model):
     yield model()
