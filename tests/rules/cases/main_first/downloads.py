@@ -126,10 +126,12 @@ rows = datasets.MNIST("data", download=False)
 # case: a model of a repository, whose code is unpacked
 import torch
 net = torch.hub.load("me/code", "net")
+names = torch.hub.list("me/code", force_reload=True)
 # output
 import torch
 with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
     net = torch.hub.load("me/code", "net")
+    names = torch.hub.list("me/code", force_reload=True)
 
 # case: a file of Keras
 import tensorflow as tf
