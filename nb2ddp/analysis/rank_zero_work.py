@@ -325,7 +325,8 @@ def _written(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     """Return the path of a file that a call writes, where its name tells the argument."""
     if (path := opened(facts, call)) is not None:
         return path
-    return cst_nodes.given(call, 1 if facts.qualified(call.func) in libraries.VALUE_FIRST else 0)
+    is_second = facts.qualified(call.func) in libraries.VALUE_FIRST | libraries.SOURCE_FIRST
+    return cst_nodes.given(call, 1 if is_second else 0)
 
 
 # The runtime lets their files appear whole, so that a rank can read what another one writes.

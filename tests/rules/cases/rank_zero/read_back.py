@@ -1,7 +1,7 @@
 # What a function writes and reads again, where one rank alone may call it, is there for each rank.
 
 # first cell
-import json, os
+import json, os, shutil
 import numpy as np
 import torch
 from trl import SFTTrainer
@@ -32,6 +32,16 @@ class Rows(torch.utils.data.Dataset):
             make(i).to_csv(path)
         return pd.read_csv(path)
 # note, line 5: every rank writes this file, because it reads it again at once, and may find another rank's half: write to a name of its own first, then os.replace()
+
+# case: a copy, of which the source is read again
+def collate(rows):
+    shutil.copy(rows[0], "first")
+    return load(rows[0])
+# output
+def collate(rows):
+    if ddp.is_main_process:  # nb2ddp: only rank 0 writes
+        shutil.copy(rows[0], "first")
+    return load(rows[0])
 
 # case: a picture whose path goes on to what reads it
 def collate(rows):
