@@ -155,10 +155,14 @@ def _trains_whole(facts: Facts, call: cst.Call) -> bool:
     """Return whether all weights are trained, with no adapter and in full precision."""
     if facts.qualified(call.func).partition(".")[0] in libraries.UNSLOTH_PACKAGES:
         return facts.switch(call, "full_finetuning") == {True}
-    trainers = (other for other in facts.live_calls if facts.kind(other) == "trainer")
+    trainers = [other for other in facts.live_calls if facts.kind(other) == "trainer"]
     called = {facts.method(c) or facts.qualified(c.func).rpartition(".")[2] for c in facts.live_calls}
     adapts = not called.isdisjoint(libraries.MODEL_WRAPPERS | _ADAPTING)
     adapts |= any(not _is_absent_value(facts, trainer, "peft_config") for trainer in trainers)
+    given = (cst_nodes.given(trainer, 0, "model") for trainer in trainers)
+    adapts |= any(
+        facts.origins(model) and facts.kind(model) != "model" for model in given if model is not None
+    )
     freezes = any(target.attr.value == "requires_grad" for target in facts.attribute_targets)
     trains = bool(facts.train_calls or backward_calls(facts))
     return trains and not freezes and not adapts and _quantized_widths(facts, call) == {0}

@@ -149,4 +149,6 @@ def test_a_model_without_adapter_is_trained_whole() -> None:
     train = "from transformers import Trainer\ntrainer = Trainer(model)\ntrainer.train()\n"
     assert "all trained in 16 bits: about 17 GiB" in why(HUB, load, train)
     assert not why(HUB, load, ADAPTER, train)
+    reft = "import pyreft\nother = pyreft.get_reft_model(model, config)\n"
+    assert not why(HUB, load, reft + train.replace("(model)", "(other)"))  # which may freeze what it gets
     assert not why(HUB, load, train.replace("train()", "predict(data)"))  # it only looks at its results
