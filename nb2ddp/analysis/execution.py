@@ -95,25 +95,22 @@ class Execution(Calls):
         if isinstance(value, cst.Yield | cst.Await):
             return None
         if isinstance(value, cst.Call):
+            own = [*self._plain(value.func)] if isinstance(value.func, cst.Name) else []
+            if own:
+                yields = any(self.nodes(cst.Yield, within=f.body, own=True) for f in own)
+                return value if yields or any(f.asynchronous or self.returned(f) for f in own) else None
             name = self.qualified(value.func)
             called = method_of(value) or name.rpartition(".")[2]
             silent = called in libraries.SILENT_CALLS or called.startswith(("save_", "push_to_hub"))
             silent |= is_word(keyword_of(value, "inplace"), "True")
             if silent or name == "os.system" or name.startswith("google.colab."):
                 return None
-            if name in libraries.GIVE_NOTHING or value in self.lightning_fits or self._gives_nothing(value):
+            if name in libraries.GIVE_NOTHING or value in self.lightning_fits:
                 return None
             root = root_of(value.func)
             if isinstance(root, cst.Call) and self.qualified(root.func) == "get_ipython":
                 return None
         return value
-
-    def _gives_nothing(self, call: cst.Call) -> bool:
-        """Return whether a call runs functions of the notebook that return no value."""
-        own = self.called_functions(call) if isinstance(call.func, cst.Name) else ()
-        return bool(own) and not any(
-            f.asynchronous or self.returned(f) or self.nodes(cst.Yield, within=f.body, own=True) for f in own
-        )
 
     # ---- training -------------------------------------------------------------------------------
 

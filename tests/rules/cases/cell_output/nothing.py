@@ -10,11 +10,19 @@ json.dump({}, file)
 # %%
 file.close()
 
-# case: a function that returns something
+# case: functions that return something, also by names of others that do not
 def count(rows):
     return len(rows)
+def evaluate(model):
+    return model.loss
 count([1])
+# %%
+evaluate(net)
 # output
 def count(rows):
     return len(rows)
+def evaluate(model):
+    return model.loss
 ddp.show(count([1]))
+# %%
+ddp.show(evaluate(net))
