@@ -20,14 +20,10 @@ def from_outside(facts: Facts, node: cst.CSTNode) -> bool:
 
 def by_clock(facts: Facts, node: cst.CSTNode) -> bool:
     """Return whether an expression's value is made of what this process reads from its clock, or the system draws."""
-    return facts.once(_reads_clock) and facts.carries(node, facts.once(_clocks))
+    return facts.carries(node, facts.once(_clocks))
 
 
 _OF_PROCESS = libraries.CLOCKS | libraries.SYSTEM_NUMBERS
-
-
-def _reads_clock(facts: Facts) -> bool:
-    return any(facts.qualified(call.func) in _OF_PROCESS for call in facts.live_calls)
 
 
 def _clocks(facts: Facts) -> Label:
