@@ -53,7 +53,7 @@ _COLLECTING = frozenset({"dict", "list", "set", "sorted", "tuple"})
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for statement in (*facts.imports_of("google"), *facts.imports_of("condacolab")):
         of_colab = re.match(rf"from {_COLAB}|import condacolab$", cst_nodes.code_of(statement).strip())
-        if of_colab and (line := facts.line_of(statement)) is not None:
+        if of_colab and not _is_asked(facts, statement) and (line := facts.line_of(statement)) is not None:
             yield Drop(line, "Colab's services are not there in a script")
     for call in facts.live_calls:
         name = facts.qualified(call.func)
@@ -199,7 +199,7 @@ def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
         yield Note(f"{why}, the path of a service account's key", call)
     elif name.startswith(_OF_ITS_PAGE) and line is not None:
         yield Drop(line, f"{name} is Colab's; a script has its files where it runs")
-    elif _is_of_colab(facts, call):
+    elif _is_of_colab(facts, call) or _is_asked(facts, call):
         return  # a script does not go there
     elif facts.is_after_training(call) and line is not None:
         yield Note(f"{_COLAB}.{name} is not there in a script: the run ends here, after training", call)
@@ -212,6 +212,15 @@ def _is_of_colab(facts: Facts, node: cst.CSTNode) -> bool:
     branches = (n for n in facts.parents(node) if isinstance(n, cst.If) and facts.contains(n.body, node))
     codes = [cst_nodes.code_of(facts.value(branch.test) or branch.test) for branch in branches]
     return any("colab" in code.lower() and "not " not in code for code in codes)
+
+
+def _is_asked(facts: Facts, node: cst.CSTNode) -> bool:
+    """Match what stands in a ``try`` that goes on where ``google.colab`` cannot be imported."""
+    tried = facts.around(node, cst.Try)
+    handlers = tried.handlers if tried is not None and facts.contains(tried.body, node) else ()
+    caught = [cst_nodes.code_of(handler.type or cst.Name("Exception")) for handler in handlers]
+    imports = tried is not None and f"from {_COLAB} import" in cst_nodes.code_of(tried.body)
+    return imports and any(re.search("ImportError|ModuleNotFoundError|Exception", kind) for kind in caught)
 
 
 rule = Rule("surroundings", __doc__, find, balanced=True)

@@ -34,6 +34,35 @@ except ImportError:
 if IN_COLAB:
     up = google.colab.files.upload()
 
+# case: told by an import of a part of it
+try:
+    from google.colab import drive, files
+    drive.mount("/content/drive")
+    up = files.upload()
+    IN_COLAB = True
+except ImportError:
+    IN_COLAB = False
+# output
+try:
+    from google.colab import drive, files
+    up = files.upload()
+    IN_COLAB = True
+except ImportError:
+    IN_COLAB = False
+
+# case: a try that asks for something else
+try:
+    from google.colab import drive
+    drive.mount("/content/drive")
+    rows = open("rows")
+except FileNotFoundError:
+    rows = None
+# output
+try:
+    rows = open("rows")
+except FileNotFoundError:
+    rows = None
+
 # case: where Colab does not go
 import sys
 if "google.colab" not in sys.modules:
