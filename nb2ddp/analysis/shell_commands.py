@@ -104,13 +104,8 @@ def shell_calls(facts: Facts) -> tuple[ShellCall, ...]:
 
 def shell_calls_in(facts: Facts, node: cst.CSTNode) -> Iterator[ShellCall]:
     """Yield those of `shell_calls` that are inside ``node``."""
-    known = _by_call(facts)
+    known = {shell.call: shell for shell in shell_calls(facts)}
     return (known[call] for call in facts.calls_in(node) if call in known)
-
-
-@asked_once
-def _by_call(facts: Facts) -> dict[cst.Call, ShellCall]:
-    return {shell.call: shell for shell in shell_calls(facts)}
 
 
 def _found(facts: Facts) -> Iterator[ShellCall]:

@@ -70,9 +70,10 @@ def _loop(facts: Facts) -> _Found:
     """Find a backward() that is not in a loop over batches."""
     for call in filter(facts.gives_gradients, facts.calls):
         name = facts.method(call) or "grad"
+        runners = [site for site in facts.sites(call) if isinstance(site, cst.Call)]
         if facts.is_dead(call):
             yield f"{_START}: the only {name}() is in code that never runs", call
-        elif by := [s for s in facts.sites(call) if isinstance(s, cst.Call) and _is_of_scipy(facts, s)]:
+        elif by := [c for c in runners if facts.qualified(c.func).startswith("scipy.optimize.")]:
             why = "a loop of SciPy's calls it. torch.optim.LBFGS, whose step(closure) is converted, trains the same"
             yield f"{_UNSEEN} what this {name}() gives the gradients of: {why}", by[0]
         elif facts.training_loop(call) is not None:
@@ -80,10 +81,6 @@ def _loop(facts: Facts) -> _Found:
             yield f"{_NONE}: {why}", call
         else:
             yield f"{_NONE}: this {name}() is in no loop over batches that nb2ddp can follow", call
-
-
-def _is_of_scipy(facts: Facts, call: cst.Call) -> bool:
-    return facts.qualified(call.func).startswith("scipy.optimize.")
 
 
 def _stepped(facts: Facts) -> _Found:
