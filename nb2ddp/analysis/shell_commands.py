@@ -38,7 +38,8 @@ _BUILTINS = frozenset(dir(builtins))
 class ShellCall:
     """A shell line or magic: a ``get_ipython()`` call. ``kind`` is system, output, line, cell, bare or other.
 
-    ``name`` is the magic's name, ``text`` the command or the magic's arguments, ``body`` a cell magic's body.
+    ``name`` is the magic's name, ``text`` the command or the magic's arguments, ``body`` a cell magic's body, and
+    ``computed`` the code of a command that is no literal.
     """
 
     call: cst.Call
@@ -46,6 +47,7 @@ class ShellCall:
     name: str = ""
     text: str = ""
     body: str = ""
+    computed: str = ""
 
     @property
     def is_install(self) -> bool:
@@ -83,7 +85,9 @@ class ShellCall:
 
         IPython expands variables in a shell line, but not in the body of ``%%bash``.
         """
-        return literal([self.body]) if self.kind == "cell" else command_code(self.command, names)
+        return self.computed or (
+            literal([self.body]) if self.kind == "cell" else command_code(self.command, names)
+        )
 
     def variable(self, names: Collection[str]) -> tuple[str, str]:
         """Return the variable that ``%env A=1`` sets, and its value as Python code; no value where it only shows it."""
@@ -119,12 +123,14 @@ def _found(facts: Facts) -> Iterator[ShellCall]:
             continue
         if isinstance(func, cst.Attribute) and _is_get_ipython(func.value):
             inner.add(func.value)
-            texts = [cst_nodes.string_value(argument.value) or "" for argument in call.args]
-            attr = func.attr.value
-            if attr in _SHELL_METHODS and texts:
-                yield ShellCall(call, "system", text=texts[0])
-            elif attr == "getoutput" and texts:
-                yield ShellCall(call, "output", text=texts[0])
+            known = [cst_nodes.string_value(argument.value) for argument in call.args]
+            texts, attr = [text or "" for text in known], func.attr.value
+            if attr in (*_SHELL_METHODS, "getoutput") and texts:
+                computed = cst_nodes.code_of(call.args[0].value) if known[0] is None else ""
+                kind = "output" if attr == "getoutput" else "system"
+                yield ShellCall(call, kind, text=texts[0], computed=computed)
+            elif None in known:
+                yield ShellCall(call, "other", attr)
             elif attr in ("run_line_magic", "magic") and texts:
                 name, text = texts[0], texts[1] if len(texts) > 1 else ""
                 if attr == "magic":

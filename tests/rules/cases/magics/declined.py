@@ -29,11 +29,15 @@ print(out)
 
 # case: the kernel
 get_ipython().kernel.do_shutdown(True)
-# decline, line 1: get_ipython().kernel has no meaning in a script; remove it
+# decline, line 1: get_ipython().kernel has no meaning in a script; remove it, or write it in Python
+
+# case: a magic that the notebook puts together
+get_ipython().run_line_magic("env", f"A={a}")
+# decline, line 1: get_ipython().run_line_magic has no meaning in a script; remove it, or write it in Python
 
 # case: code as text
 get_ipython().run_cell("x = 1")
-# decline, line 1: get_ipython().run_cell has no meaning in a script; remove it
+# decline, line 1: get_ipython().run_cell has no meaning in a script; remove it, or write it in Python
 
 # case: the figures of %timeit
 t = %timeit -o f()

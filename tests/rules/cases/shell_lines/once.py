@@ -15,6 +15,13 @@ ddp.shell('python -c "print(1)"')
 # output
 ddp.shell("""echo "it's" x""")
 
+# case: a command that the notebook puts together
+get_ipython().system("echo " + name)
+lines = get_ipython().getoutput(f"ls {name}")
+# output
+ddp.shell("echo " + name)
+lines = ddp.shell_output(f"ls {name}")
+
 # case: indented by two
 if big:
   !ls -l  # why
