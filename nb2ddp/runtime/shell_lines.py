@@ -19,11 +19,11 @@ def shell(command: str) -> None:
 
 
 def shell_output(command: str) -> list[str]:
-    """Run ``x = !command`` on rank 0; the others wait. Return its lines, in IPython's list where it is."""
+    """Run ``x = !command`` on rank 0; the others wait. Return its lines and its errors', as IPython does."""
 
     def run() -> list[str]:
-        env = environment_without_ranks()
-        done = subprocess.run(command, shell=True, text=True, stdout=subprocess.PIPE, env=env)
+        line, out, errors = ["/bin/bash", "-c", command], subprocess.PIPE, subprocess.STDOUT
+        done = subprocess.run(line, text=True, stdout=out, stderr=errors, env=environment_without_ranks())
         return done.stdout.splitlines()
 
     lines: list[str] = from_main_process(run)

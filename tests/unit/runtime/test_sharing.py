@@ -71,7 +71,7 @@ def test_shell_lines_run_once(run: Run, ranks: int) -> None:
         print("before")
         ddp.shell("echo shell; echo x >> ran; env | grep ^RANK; false")
         ddp.shell("source /dev/null && [[ 1 == 1 ]] && echo bash")
-        lines = ddp.shell_output("echo x >> ran; echo one; echo two")
+        lines = ddp.shell_output("echo x >> ran; echo one >&2; [[ 1 == 1 ]] && echo two")
         note(lines=lines, there=open("ran").read(), text=lines.n, found=list(lines.grep("w")))
         ddp.write_file("file.py", "text é\\n")
         ddp.write_file("file.py", "more\\n", "a")
