@@ -81,8 +81,7 @@ def _refused(facts: Facts, call: cst.Call) -> Iterator[Refusal]:
         return
     for keyword, why in _REFUSED.items():
         _, node = facts.argument(call, keyword)
-        value = facts.value(node) or node
-        if node is not None and cst_nodes.code_of(value or node) not in ("False", "None", "0"):
+        if node is not None and cst_nodes.code_of(facts.value(node) or node) not in ("False", "None", "0"):
             yield (f"{keyword} does not go with --strategy fsdp: {why}; {_INSTEAD}", call)
     optimizer = cst_nodes.string_value(facts.value(facts.argument(call, "optim")[1])) or ""
     if facts.kind(call) == "arguments" and optimizer.startswith(_OPTIMIZERS):

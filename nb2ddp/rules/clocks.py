@@ -57,7 +57,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for asked in facts.nodes(cst.If, cst.While):
         if facts.is_dead(asked) or facts.is_after_training(asked):
             continue
-        ends = _ends_training(facts, asked) and not _is_guarded(facts, asked)
+        in_cell = facts.around(asked, cst.While, cst.FunctionDef, cst.ClassDef) is None
+        guards = in_cell and looks_at_files(facts, asked.test)  # the rule file-guards sees to it
+        ends = _ends_training(facts, asked) and not guards
         parts = list(_parts(facts, asked.test, from_outside if ends else by_clock))
         if not parts or not (ends or _matters(facts, asked)) or not called_by_all(facts, asked):
             continue
@@ -88,12 +90,6 @@ def _takes(facts: Facts, part: cst.BaseExpression) -> bool:
     owners = (root_of(call.func) for call in facts.calls_in(part) if facts.method(call) in _TAKING)
     own = any(not (isinstance(owner, cst.Name) and facts.is_imported(owner.value)) for owner in owners)
     return own or bool(facts.nodes(cst.Await, within=part))
-
-
-def _is_guarded(facts: Facts, asked: cst.If | cst.While) -> bool:
-    """Return whether a test looks at files itself, where the rule file-guards sees to it."""
-    looks = looks_at_files(facts, asked.test)
-    return looks and facts.around(asked, cst.While) is None and facts.scope(asked) is None
 
 
 def _matters(facts: Facts, asked: cst.If | cst.While) -> bool:
