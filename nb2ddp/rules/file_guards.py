@@ -35,6 +35,7 @@ from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
 _DELETING = frozenset({"shutil.rmtree", "os.remove", "os.unlink", "os.rmdir"})
+_ONLY_DELETES = _DELETING | libraries.FILE_TESTS | {"print", "os.path.join"}
 _MAKES_NONE = libraries.SHOWING_FUNCTIONS | frozenset(
     "str len int sorted list next torch.load numpy.load pandas.read_csv pandas.read_parquet json.load pickle.load "
     "peft.set_peft_model_state_dict".split()
@@ -59,7 +60,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             looks = partial(files.looks_at_files, facts)
             yield from deferring(facts, decided.test, why, function, wanted=looks)
             continue
-        if _only_deletes(facts, statement):  # a later rank would delete what rank 0 has made meanwhile
+        if _deletes(facts, statement):  # a later rank would delete what rank 0 has made meanwhile
             yield Gate(statement, "rank-zero-then-wait", "one rank deletes")
             continue
         yield Gate(statement, "main-first", "rank 0 makes the files, the others find them")
@@ -89,14 +90,17 @@ def _path(facts: Facts, call: cst.Call) -> str:
     return "" if path is None else cst_nodes.code_of(path)
 
 
-def _only_deletes(facts: Facts, statement: Statement) -> bool:
-    """Match ``if os.path.exists(folder): shutil.rmtree(folder)``."""
+def _deletes(facts: Facts, statement: Statement) -> bool:
+    """Match ``if os.path.exists(folder): shutil.rmtree(folder)``, and a body that deletes what its test asks for."""
     if not isinstance(statement, cst.If) or statement.orelse is not None:
         return False
-    calls = [facts.qualified(call.func) for call in facts.calls_in(statement.body)]
-    return any(name in _DELETING for name in calls) and all(
-        name in _DELETING | libraries.FILE_TESTS | {"print", "os.path.join"} for name in calls
-    )
+    calls = {call: facts.qualified(call.func) for call in facts.calls_in(statement.body)}
+    gone = {_path(facts, call) for call, name in calls.items() if name in _DELETING}
+    if bool(gone) and _ONLY_DELETES.issuperset(calls.values()):
+        return True
+    asked = {_path(facts, call) for call in facts.calls_in(statement.test)}
+    is_read = any(facts.is_read_outside(name, statement) for name in facts.binds_in(statement))
+    return bool(gone & asked) and not is_read
 
 
 def _decided(facts: Facts, call: cst.Call) -> cst.If | cst.IfExp | None:

@@ -37,6 +37,35 @@ with ddp.main_process_only() as is_main:  # nb2ddp: one rank deletes
             os.remove("log")
             print("gone")
 
+# case: an archive that is deleted when its files are there
+import zipfile
+if not os.path.exists("a.zip"):
+    fetch("a.zip")
+    archive = zipfile.ZipFile("a.zip")
+    archive.extractall("a")
+    os.remove("a.zip")
+# output
+import zipfile
+with ddp.main_process_only() as is_main:  # nb2ddp: one rank deletes
+    if is_main:
+        if not os.path.exists("a.zip"):
+            fetch("a.zip")
+            archive = zipfile.ZipFile("a.zip")
+            archive.extractall("a")
+            os.remove("a.zip")
+
+# case: an archive that is deleted, whose rows are read
+if not os.path.exists("a.zip"):
+    rows = fetch("a.zip")
+    os.remove("a.zip")
+print(len(rows))
+# output
+with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+    if not os.path.exists("a.zip"):
+        rows = fetch("a.zip")
+        os.remove("a.zip")
+print(len(rows))
+
 # last cell
 trainer = SFTTrainer(model)
 trainer.train()
