@@ -202,14 +202,16 @@ WRITING_METHODS = frozenset(
 WRITING_PATH_METHODS = frozenset("mkdir touch unlink rmdir rename replace symlink_to hardlink_to".split())
 # Functions that find no file, or one too many, where another rank was there before.
 MOVING_FUNCTIONS = frozenset(
-    "os.remove os.unlink os.rmdir os.rename os.replace os.mkdir os.makedirs shutil.move shutil.rmtree".split()
+    "os.remove os.unlink os.rmdir os.removedirs os.rename os.renames os.replace os.mkdir os.makedirs shutil.move "
+    "shutil.rmtree".split()
 )
 # Functions that write to an open file (json.dump) are not listed: opening the file is what counts.
 WRITING_FUNCTIONS = frozenset(
     "torch.save joblib.dump shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.rmtree "
     "shutil.make_archive shutil.unpack_archive scipy.io.wavfile.write scipy.io.savemat scipy.sparse.save_npz "
     "soundfile.write torchaudio.save numpy.save numpy.savez numpy.savez_compressed numpy.savetxt "
-    "os.makedirs os.mkdir os.fsync os.remove os.unlink os.rename os.replace os.rmdir os.link os.symlink "
+    "os.makedirs os.mkdir os.fsync os.remove os.unlink os.rename os.renames os.replace os.rmdir os.removedirs os.link "
+    "os.symlink os.truncate "
     "cv2.imwrite imageio.imwrite imageio.v2.imwrite imageio.v3.imwrite imageio.imsave skimage.io.imsave "
     "tifffile.imwrite torchvision.utils.save_image torchvision.io.write_png torchvision.io.write_jpeg "
     "safetensors.torch.save_file safetensors.torch.save_model torch.jit.save torch.onnx.export "

@@ -52,6 +52,17 @@ def kept(model, path):
 for step in range(2):
     kept(llm, step)
 
+# case: folders that go with those above them, and a file that is cut
+os.removedirs("a/b")
+os.renames("c", "d/e")
+os.truncate("f", 0)
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        os.removedirs("a/b")
+        os.renames("c", "d/e")
+        os.truncate("f", 0)
+
 # case: pictures
 picture = Image.open("a.png").resize((8, 8))
 picture.save("b.png")
