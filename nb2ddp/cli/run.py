@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import tempfile
 import time
@@ -96,6 +97,7 @@ def run(
     script = script_of(target, nproc or 2, used)
     if nproc != 1:
         _refuse_one_process(script)
+        _say_if_not_converted(script)
     step = script.with_name(SETUP)
     if setup and not step.exists() and not quiet:
         say(f"there is no {SETUP}: the notebook installs nothing")
@@ -127,6 +129,22 @@ def _refuse_one_process(script: Path) -> None:
         raise LaunchError(
             f"{script} is for one process that spreads the model over all GPUs (--strategy balanced): run it with "
             "--nproc 1, or convert the notebook without --strategy."
+        )
+
+
+# What divides a training over processes, or asks which of them this one is.
+_DIVIDES = re.compile(
+    r"ddp_support|distributed|accelerate|transformers|lightning|deepspeed|horovod|\bray\b|RANK\b"
+)
+
+
+def _say_if_not_converted(script: Path) -> None:
+    """Warn of a ``# %%`` script in which nothing divides the training over processes."""
+    text = script.read_text(encoding="utf-8", errors="replace") if script.is_file() else ""
+    if re.search(r"^# %%", text, re.MULTILINE) and _DIVIDES.search(text) is None:
+        say(
+            f"{script} has cells and nothing that divides its work: every process does all of it. "
+            f"`nb2ddp convert {shlex.quote(str(script))}` makes a script that divides the training."
         )
 
 

@@ -41,3 +41,13 @@ def test_the_command_that_goes_on_has_the_options_of_the_run_that_was_stopped(
     assert [asked[1][name] for name in same] == [asked[0][name] for name in same]
     assert asked[0]["runner"] is None
     assert asked[1]["runner"] is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("# %%\nprint(1)\n", True), ("# %%\nimport torch.distributed\n", False), ("print(1)\n", False)],
+)
+def test_cells_that_nothing_divides_are_said(tmp_path: Path, text: str, said: bool) -> None:
+    (tmp_path / "a.py").write_text(text)
+    result = CliRunner().invoke(main, ["run", str(tmp_path / "a.py"), "--cpu", "--log-dir", "/dev/null/no"])
+    assert ("every process does all of it" in result.output) is said
