@@ -159,6 +159,7 @@ def _percent(path: Path, text: str) -> Any:
     """Return the notebook in a script with ``# %%`` cells, or in marimo's; commented magics become magics again."""
     if is_marimo(text):
         return _marimo(path, text)
+    text = _EXPORTED_CELL.sub("# %%", text)
     if not _CELL.search(text):
         raise NotebookError(
             f"{path} is a Python script without `# %%` lines, which divide it into cells; "
@@ -198,6 +199,7 @@ def _marimo(path: Path, text: str) -> Any:
 
 
 _CELL = re.compile(r"^# ?%%", re.MULTILINE)
+_EXPORTED_CELL = re.compile(r"^# In\[[ \d]*\]:$", re.MULTILINE)  # of `jupyter nbconvert --to script`
 # `# !pip install`, `# %cd x`, `# files = !ls`. jupytext also takes `# copy the weights` for a command
 _COMMENTED_MAGIC = re.compile(
     r"\s*(# ?)+\s*(\w+\s*=\s*)?(%{1,2}[a-zA-Z]|!!?\s*[\w.~$\\/{}])(?!.*# *noescape)"

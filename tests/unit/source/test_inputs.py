@@ -449,6 +449,13 @@ def test_standard_input_that_is_no_notebook(monkeypatch: pytest.MonkeyPatch, dat
     assert why in refused("-")
 
 
+def test_a_script_that_nbconvert_exported_has_the_cells_of_its_notebook(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("#!/usr/bin/env python\n# coding: utf-8\n\n# In[1]:\n\n\nx = 1\n\n\n# In[ ]:\n\n\nx\n")
+    found, _ = read_input(input_of(str(path)))
+    assert [cell.source.strip() for cell in found.cells if cell.source] == ["x = 1", "x"]
+
+
 def test_a_percent_script_has_cells_and_magics(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(PERCENT)
