@@ -39,7 +39,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 continue
         if shell.kind == "cell" and shell.text:
             # its text is not quoted: `-s TOKEN`
-            yield Decline("options of %%bash have no meaning in a script; take them away", shell.call)
+            why = "a script has no options of %%bash: write arguments into its text, or `lines = !command` for --out"
+            yield Decline(why, shell.call)
             continue
         function = helper(facts, "shell_output" if shell.kind == "output" else "shell")
         why = "every rank needs the output" if shell.kind == "output" else "runs once, on rank 0"

@@ -22,4 +22,4 @@ ddp.shell("echo $i {i}")
 # case: a bash cell with options
 %%bash --out listing
 ls
-# decline, line 1: options of %%bash have no meaning in a script; take them away
+# decline, line 1: a script has no options of %%bash: write arguments into its text, or `lines = !command` for --out
