@@ -10,6 +10,7 @@ from libcst import matchers
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.rewriting.findings import Edit
+from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 # In a lambda a walrus gives its own name a value, and the others belong to the function that they stand in.
@@ -29,15 +30,19 @@ def _can_defer(node: cst.CSTNode) -> bool:
 
 
 def deferring(
-    facts: Facts, node: cst.BaseExpression, why: str, function: str, wanted: Callable[[cst.CSTNode], bool]
+    facts: Facts,
+    node: cst.BaseExpression,
+    why: str,
+    wanted: Callable[[cst.CSTNode], bool] = lambda _: False,
+    function: str = "from_main_process",
 ) -> Iterator[Edit]:
     """Yield the edit that defers an expression, or those of the largest ``wanted`` parts that can be deferred.
 
-    Of ``(spent := time.time() - start) < 60``, it is ``time.time() - start``.
+    Of ``(spent := time.time() - start) < 60``, it is ``time.time() - start``. ``function``: the helper that calls it.
     """
     for part in _parts(node, wanted):
         given = names_of_class(facts, part)
-        yield Edit(part, why, partial(cst_nodes.deferred, function=function, given=given))
+        yield Edit(part, why, partial(cst_nodes.deferred, function=helper(facts, function), given=given))
 
 
 def _parts(node: cst.BaseExpression, wanted: Callable[[cst.CSTNode], bool]) -> Iterator[cst.BaseExpression]:

@@ -67,7 +67,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if _takes(facts, part) or changes_state(facts, part) or facts.runs(part, facts.is_for_all):
                 yield Edit(part, why, partial(cst_nodes.agreed, function=function))
             else:
-                yield from deferring(facts, part, why, function, wanted=partial(from_outside, facts))
+                yield from deferring(facts, part, why, partial(from_outside, facts))
 
 
 def _parts(

@@ -30,7 +30,6 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Finding, Gate, Rule
-from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
@@ -56,9 +55,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         parts = isinstance(decided, cst.If) and says
         if parts or facts.runs(statement, facts.needs_all) or not _may_make_files(facts, statement):
             # a rank that comes later would go another way
-            why, function = "all ranks go rank 0's way", helper(facts, "from_main_process")
             looks = partial(files.looks_at_files, facts)
-            yield from deferring(facts, decided.test, why, function, wanted=looks)
+            yield from deferring(facts, decided.test, "all ranks go rank 0's way", looks)
             continue
         if _deletes(facts, statement):  # a later rank would delete what rank 0 has made meanwhile
             yield Gate(statement, "rank-zero-then-wait", "one rank deletes")

@@ -51,7 +51,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call in facts.live_calls:
         if facts.kind(call) == "accelerator":
             why = "every rank runs the loop as one process does; the model divides the batches"
-            yield from deferring(facts, call, why, helper(facts, "as_one_process"), wanted=lambda _: False)
+            yield from deferring(facts, call, why, function="as_one_process")
         elif facts.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS:
             number = facts.value(cst_nodes.given(call, 2, "num_processes"))
             on_tpu = number is None and any("torch_xla" in shell.command for shell in shell_calls(facts))

@@ -215,8 +215,7 @@ def _on_rank_0(facts: Facts, call: cst.Call, why: str) -> Iterator[Finding]:
     if rank_zero_work.starts_program(facts, call):
         yield Edit.inside(call.func, why, helper(facts, "shared_process"))
     else:
-        function = helper(facts, "from_main_process")
-        yield from deferring(facts, call, why, function, wanted=lambda _: False)
+        yield from deferring(facts, call, why)
 
 
 def _moves(facts: Facts, call: cst.Call) -> bool:

@@ -25,14 +25,13 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Finding, Rule
-from nb2ddp.rewriting.runtime_calls import helper
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for value in shared_names(facts):
         if not _is_for_some(facts, value):
-            why, function = "every rank must have the same name", helper(facts, "from_main_process")
-            yield from deferring(facts, value, why, function, wanted=lambda part: any(facts.calls_in(part)))
+            why = "every rank must have the same name"
+            yield from deferring(facts, value, why, wanted=lambda part: any(facts.calls_in(part)))
 
 
 def _is_for_some(facts: Facts, value: cst.BaseExpression) -> bool:
