@@ -3,6 +3,14 @@
 # first cell
 import gradio as gr
 
+# case: the progress that Transformers shows in a notebook
+import transformers
+trainer.remove_callback(transformers.utils.notebook.NotebookProgressCallback)
+trainer.remove_callback(transformers.PrinterCallback)
+# output
+import transformers
+trainer.remove_callback(transformers.PrinterCallback)
+
 # case: a plot
 import matplotlib.pyplot as plt
 plt.plot([1])
