@@ -107,8 +107,8 @@ class Execution(Calls):
                 return None
             if name in libraries.GIVE_NOTHING or value in self.lightning_fits:
                 return None
-            root = root_of(value.func)
-            if isinstance(root, cst.Call) and self.qualified(root.func) == "get_ipython":
+            root = self.bound(root_of(value.func))
+            if isinstance(root, cst.Call) and self.qualified(root.func).endswith("get_ipython"):
                 return None
         return value
 

@@ -121,7 +121,7 @@ def _found(facts: Facts) -> Iterator[ShellCall]:
             if text is not None and is_install(text):
                 yield ShellCall(call, "system", text=text)
             continue
-        if isinstance(func, cst.Attribute) and _is_get_ipython(func.value):
+        if isinstance(func, cst.Attribute) and _is_get_ipython(facts.bound(func.value)):
             inner.add(func.value)
             known = [cst_nodes.string_value(argument.value) for argument in call.args]
             texts, attr = [text or "" for text in known], func.attr.value
@@ -227,5 +227,5 @@ def _escaped(text: str, quote: str) -> str:
     return text.replace(quote[0], "\\" + quote[0]) if quote in text else text
 
 
-def _is_get_ipython(node: cst.CSTNode) -> bool:
+def _is_get_ipython(node: cst.CSTNode | None) -> bool:
     return isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "get_ipython"

@@ -10,6 +10,11 @@ json.dump({}, file)
 # %%
 file.close()
 
+# case: a command of the shell, by a name of it
+from IPython import get_ipython
+shell = get_ipython()
+shell.system("ls")
+
 # case: functions that return something, also by names of others that do not
 def count(rows):
     return len(rows)

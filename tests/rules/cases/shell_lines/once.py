@@ -22,6 +22,17 @@ lines = get_ipython().getoutput(f"ls {name}")
 ddp.shell("echo " + name)
 lines = ddp.shell_output(f"ls {name}")
 
+# case: by a name of the shell
+from IPython import get_ipython
+shell = get_ipython()
+shell.run_line_magic("autoreload", "2")
+shell.system("ls")
+# output
+from IPython import get_ipython
+shell = get_ipython()
+shell.run_line_magic("autoreload", "2")
+ddp.shell("ls")
+
 # case: indented by two
 if big:
   !ls -l  # why
