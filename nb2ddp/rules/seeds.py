@@ -1,8 +1,8 @@
-"""Seed the generators that each process would start from a state of its own, and order what has no order.
+"""Seed the generators that each process would start from a state of its own.
 
 The ranks begin with rank 0's random generators (random, NumPy, PyTorch), so that splits and shuffles that draw from
-them are the same on every rank, with a seed of the notebook's or without one. What is left are generators and streams
-that take the system's random numbers, and sets, whose order differs between processes.
+them are the same on every rank, with a seed of the notebook's or without one. Texts hash alike on all ranks, so that a
+set has one order. What is left are generators and streams that take the system's random numbers.
 
 .. code-block:: diff
 
@@ -22,7 +22,6 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.common_paths import called_by_all
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
@@ -62,7 +61,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 why += " study no storage, timeout or n_jobs"
                 yield Decline(f"{why}, or use a Trainer's hyperparameter_search()", call)
         yield from _of_the_moment(facts, call, name)
-    yield from _orders_of_sets(facts, calls)
 
 
 def _of_the_moment(facts: Facts, call: cst.Call, name: str) -> Iterator[Edit]:
@@ -92,35 +90,6 @@ def _draws_for_itself(facts: Facts, call: cst.Call, name: str, streams: bool) ->
         return facts.keyword(call, "probabilities") is not None
     unseeded = all(argument.keyword is not None for argument in call.args)
     return streams and unseeded and facts.method(call) == "shuffle" and facts.kind(call) == "dataset"
-
-
-def _orders_of_sets(facts: Facts, calls: list[cst.Call]) -> Iterator[Finding]:
-    """Yield edits that give every rank rank 0's iteration order of a set: string hashes differ between processes.
-
-    Each rank keeps its own objects: an optimizer is to get a rank's own parameters, not copies of rank 0's.
-    """
-    shared = helper(facts, "same_order")
-    by_one = rank_zero_work.generated(facts)
-
-    def keeps_rank(call: cst.Call) -> bool:
-        return rank_zero_work.is_for_some(facts, call) or facts.fills_cache(call)
-
-    for call in calls:
-        name = facts.qualified(call.func)
-        if name not in ("list", "tuple", "enumerate") or not call.args or not facts.runs_once(call):
-            continue
-        statement = facts.top_statement(call)
-        if statement in by_one or facts.runs(statement, keeps_rank):
-            continue  # one rank alone comes here, or one rank after another: they cannot wait for one another
-        if _is_set(facts, call.args[0].value):
-            yield Edit.inside(call.args[0].value, "a set has another order on each rank", shared)
-
-
-def _is_set(facts: Facts, node: cst.BaseExpression) -> bool:
-    """Return whether an expression is a set, or a name for one."""
-    made = facts.bound(node)
-    of_set = isinstance(made, cst.Call) and facts.qualified(made.func) in ("set", "frozenset")
-    return of_set or isinstance(made, cst.SetComp | cst.Set)
 
 
 rule = Rule("seeds", __doc__, find, of_training=True)

@@ -32,7 +32,6 @@ PARTS = (
     "store",
     "object_collectives",
     "spot_checks",
-    "set_order",
     "rank_zero",
     "shell_lines",
     "shared_processes",
@@ -107,8 +106,7 @@ parts that this script uses. Under plain ``python`` every function does what the
   torchrun's key-value store: `main_process_only`, `main_process_first`, `from_main_process` and the like. All
   ranks pass the same meetings in the same order; an exception that rank 0 raises in one is raised on all ranks.
 - A watchdog thread in each rank reports where the rank stands, and whether it goes on. A slow rank is waited for,
-  and a line says so. When a rank hangs (it has left, is stopped, waits at another place, or for a lock that nobody
-  releases), the watchdog ends the run with a sentence that names the rank and the place.
+  and a line says so; where one hangs, the watchdog ends the run with a sentence that names the rank and the place.
 
 Environment variables:
 

@@ -8,8 +8,7 @@ from torch.utils import _pytree as pytree
 
 _SEED = (
     "Every rank must make the same data: seed what draws it (random.seed, numpy.random.seed, torch.manual_seed, "
-    "seed= or random_state=), sort what comes from a set or a folder, set PYTHONHASHSEED=0 for hash() of texts, and "
-    "start again"
+    "seed= or random_state=), sort what comes from a set or a folder, and start again"
 )
 
 

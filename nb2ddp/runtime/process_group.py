@@ -37,9 +37,11 @@ def init(seed: int | None = None) -> tuple[int, int, int]:
 
 
 def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, int]:
-    """Prepare this process; ``choose_gpu`` decides which GPUs it and its libraries see."""
+    """Prepare this process, in which texts hash as on all ranks; ``choose_gpu`` decides which GPUs are seen."""
     if _run.began:
         return _run.rank, _run.gpu, _run.world_size
+    if _run.world_size > 1 and sys.argv[0] in sys.orig_argv and "PYTHONHASHSEED" not in os.environ:
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONHASHSEED": "0"})
     _run.began = True
     _run.names = frozenset(globals()) if __name__ == "__main__" else frozenset()
     _check_told()

@@ -21,36 +21,6 @@ d = interleave_datasets([a, b], probabilities=p)
 from datasets import interleave_datasets
 d = interleave_datasets([a, b], probabilities=p, seed=3407)
 
-# case: a list of a set
-labels = list(set(rows))
-# output
-labels = list(ddp.same_order(set(rows)))
-
-# case: a tuple of a set
-texts = tuple({t for t in rows})
-# output
-texts = tuple(ddp.same_order({t for t in rows}))
-
-# case: the order of a set in a loop
-ids = {l: i for i, l in enumerate(set(rows))}
-for i, l in enumerate(set(rows)):
-    print(i)
-# output
-ids = {l: i for i, l in enumerate(ddp.same_order(set(rows)))}
-for i, l in enumerate(ddp.same_order(set(rows))):
-    print(i)
-
-# case: a set with a name
-labels = set(rows)
-ids = {l: i for i, l in enumerate(labels)}
-names = [n for n in list(labels)]
-few = list({'a', 'b'})
-# output
-labels = set(rows)
-ids = {l: i for i, l in enumerate(ddp.same_order(labels))}
-names = [n for n in list(ddp.same_order(labels))]
-few = list(ddp.same_order({'a', 'b'}))
-
 # case: a stream, which NumPy's seed does not reach
 from datasets import load_dataset
 import numpy as np

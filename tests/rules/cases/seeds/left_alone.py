@@ -31,45 +31,8 @@ order = torch.randperm(9)
 import torch
 order = torch.randperm(9, generator=g)
 
-# case: a set whose order does not matter
-labels = sorted(set(rows))
-n = len(set(rows))
-
-# case: a function, which one rank alone may call
-def unique(rows):
-    return list(set(rows))
-
-# case: a set of each part, in a comprehension
-x = [list(set(part)) for part in parts]
-y = [label for part in parts for label in list(set(part))]
-z = [label for label in rows if label in list(set(parts))]
-
-# case: a name that is bound to a list
-labels = set(rows)
-labels = sorted(labels)
-x = list(labels)
-
-# case: sets in a loop
-for part in parts:
-    x = list(set(part))
-
-# case: a set that rank 0 writes
-import json
-with open('l.json', 'w') as f:
-    json.dump(list(set(rows)), f)
-
-# case: a set under a test for a file
-import os
-if not os.path.exists('l'):
-    x = list(set(rows))
-
-# case: a dataset of a set, which Datasets caches
-from datasets import Dataset
-d = Dataset.from_dict({'t': list(set(rows))}).map(f)
-
-# case: a set of generated texts, which rank 0 prints
-x = list(set(llm.generate(p)))
-print(x)
+# case: sets, whose texts have one hash on all ranks
+labels = list(set(rows))
 
 # case: a permutation in a loop
 import torch
