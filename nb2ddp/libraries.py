@@ -126,7 +126,7 @@ CACHED_FUNCTIONS = frozenset(
 # Functions and classes of libraries that download by their name, or always do, and find the files again afterwards.
 DOWNLOADS = re.compile(
     r"^(?!google\.colab\.).*\.(?:\w*_)?download(?:_\w+)?$|\.(?:get_file|untar_data|cached_path)$|^torch\.hub\.(?:load|list|help)$"
-    r"|^gensim\.downloader\.load$|^(?:clip\.load|whisper\.load_model)$|^torchtext\.vocab\.(?:GloVe|FastText|CharNGram)$|^sklearn\.datasets\.fetch_\w+$|^torch_geometric\.datasets\.|^torchtext\.(?:\w+\.)?datasets\.|^dgl\.data\.\w*Dataset$"
+    r"|^gensim\.downloader\.load$|^(?:clip\.load|whisper\.load_model)$|^torchtext\.vocab\.(?:GloVe|FastText|CharNGram)$|^deepchem\.molnet\.load_\w+$|^surprise\.Dataset\.load_builtin$|^sentence_transformers\.util\.http_get$|^sklearn\.datasets\.fetch_\w+$|^torch_geometric\.datasets\.|^torchtext\.(?:\w+\.)?datasets\.|^dgl\.data\.\w*Dataset$"
     r"|\b[a-z]\w*\.load_data(?:set)?s?(?:_\w+)?$|^dgl\.graphbolt\.BuiltinDataset$|^keras\.datasets\.|^ogb\.\w+\.\w+Dataset$|^tensorflow_datasets\.load$"
 )
 # Functions, classes and methods out of sight that give data: of settings alone they read it, and may fetch it before.
@@ -196,7 +196,8 @@ WRITING_METHODS = frozenset(
     "save_pretrained save_pretrained_merged save_pretrained_gguf save_pretrained_torchao save_lora "
     "save_model save_state push_to_hub push_to_hub_merged push_to_hub_gguf save_to_disk to_csv to_json "
     "to_parquet to_excel to_pickle to_feather to_hdf tofile savefig write_text write_bytes create_repo "
-    "upload_folder upload_file extractall".split()
+    "upload_folder upload_file extractall write_csv write_parquet write_ndjson write_html write_image "
+    "write_videofile".split()
 )
 # Methods of a Path that change files: they must happen once.
 WRITING_PATH_METHODS = frozenset("mkdir touch unlink rmdir rename replace symlink_to hardlink_to".split())
@@ -216,7 +217,9 @@ WRITING_FUNCTIONS = frozenset(
     "tifffile.imwrite torchvision.utils.save_image torchvision.io.write_png torchvision.io.write_jpeg "
     "safetensors.torch.save_file safetensors.torch.save_model torch.jit.save torch.onnx.export "
     "matplotlib.pyplot.savefig matplotlib.pyplot.imsave urllib.request.urlretrieve wget.download gdown.download "
-    "gdown.download_folder torch.hub.download_url_to_file git.Repo.clone_from".split()
+    "gdown.download_folder torch.hub.download_url_to_file git.Repo.clone_from imageio.mimsave imageio.mimwrite "
+    "imageio.v2.mimsave pyarrow.parquet.write_table pyarrow.csv.write_csv nibabel.save SimpleITK.WriteImage "
+    "faiss.write_index".split()
 )
 # Buffers and temporary files, which only the process that made them uses.
 OWN_BUFFERS = frozenset(
@@ -241,10 +244,19 @@ RUNNING_FUNCTIONS = frozenset(
     "os.system os.popen os.spawnl os.spawnle os.spawnlp os.spawnlpe os.spawnv os.spawnve os.spawnvp os.spawnvpe "
     "subprocess.run subprocess.call subprocess.check_call subprocess.check_output subprocess.Popen "
     "subprocess.getoutput subprocess.getstatusoutput asyncio.create_subprocess_shell asyncio.create_subprocess_exec "
-    "requests.post requests.put requests.patch requests.delete httpx.post httpx.put httpx.patch httpx.delete".split()
+    "requests.post requests.put requests.patch requests.delete httpx.post httpx.put httpx.patch httpx.delete "
+    "kaggle.api.competition_submit kaggle.api.dataset_create_version kaggle.api.dataset_create_new".split()
 )
 # Classes of sessions with a server.
-SESSIONS = frozenset("requests.Session requests.session requests.sessions.Session httpx.Client".split())
+SESSIONS = frozenset(
+    "requests.Session requests.session requests.sessions.Session httpx.Client smtplib.SMTP smtplib.SMTP_SSL "
+    "google.cloud.storage.Client pymongo.MongoClient boto3.client boto3.resource boto3.Session".split()
+)
+# Their methods that send something.
+SENDING_METHODS = frozenset(
+    "post put patch delete sendmail send_message upload_from_filename upload_from_file upload_from_string upload_file "
+    "upload_fileobj put_object insert_one insert_many update_one replace_one".split()
+)
 # Functions and methods of the Hub's client that change something there.
 CHANGES_HUB = re.compile(
     r"(?:upload|create|delete|push|move|update|add|duplicate|merge|request|super_squash)_"
@@ -315,7 +327,10 @@ SETTINGS_MAKERS = frozenset(
     "dict types.SimpleNamespace argparse.Namespace easydict.EasyDict ml_collections.ConfigDict box.Box".split()
 )
 # Functions whose first argument is what they write, or read, and not the path that they write to.
-VALUE_FIRST = frozenset("torch.save joblib.dump safetensors.torch.save_file torch.jit.save".split())
+VALUE_FIRST = frozenset(
+    "torch.save joblib.dump safetensors.torch.save_file torch.jit.save pyarrow.parquet.write_table "
+    "pyarrow.csv.write_csv nibabel.save SimpleITK.WriteImage faiss.write_index".split()
+)
 SOURCE_FIRST = frozenset(
     "shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.unpack_archive os.rename os.replace "
     "os.link os.symlink torchvision.utils.save_image safetensors.torch.save_model "

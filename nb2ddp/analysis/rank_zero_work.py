@@ -137,8 +137,8 @@ def gives_plain(facts: Facts, call: cst.Call) -> bool:
 
 
 def _sends(facts: Facts, call: cst.Call) -> bool:
-    """Match ``session.post(...)`` and the like, of a session of requests or httpx."""
-    owner = facts.owner(call) if facts.method(call) in ("post", "put", "patch", "delete") else None
+    """Match ``session.post(...)`` and the like, of a session of requests or another service's client."""
+    owner = facts.owner(call) if facts.method(call) in libraries.SENDING_METHODS else None
     return owner is not None and not facts.origins(owner).isdisjoint(libraries.SESSIONS)
 
 
