@@ -313,12 +313,20 @@ class Flow(Names):
         inner = node
         for parent in self.parents(node):
             if isinstance(parent, cst.If) and inner is not parent.test:
-                decided = self.value(parent.test)
-                word = decided.value if isinstance(decided, cst.Name) else ""
+                word = self._word(parent.test)
                 if word in (("False", "None") if inner is parent.body else ("True",)):
                     return True
             inner = parent
         return False
+
+    def _word(self, test: cst.BaseExpression) -> str:
+        """Return "True", "False" or "None" where literals decide a test: ``FP8``, ``backend == "torch"``."""
+        match test:
+            case cst.Comparison(left, [cst.ComparisonTarget(cst.Equal(), right)]):
+                texts = [string_value(self.value(side)) for side in (left, right)]
+                return "" if None in texts else str(texts[0] == texts[1])
+        decided = self.value(test)
+        return decided.value if isinstance(decided, cst.Name) else ""
 
     def switch(self, call: cst.Call, name: str, default: bool = False) -> set[bool]:
         """Return what a switch of a call may be, on or off: both where it cannot be seen."""

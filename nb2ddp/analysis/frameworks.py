@@ -160,7 +160,7 @@ def trainings(facts: Facts) -> tuple[Training, ...]:
     for call in facts.live_calls:
         passed = [argument.value for argument in call.args if isinstance(argument.value, cst.Attribute)]
         used = () if facts.is_collective(call) else (_framework_of(facts, f) for f in (call.func, *passed))
-        if (framework := next(filter(None, used), None)) is not None:
+        if (framework := next(filter(None, used), None)) is not None and not facts.is_switched_off(call):
             why = f"this notebook trains with {framework.name}, which nb2ddp does not convert: {framework.advice}"
             after = framework.beside == "after" and bool(facts.train_calls) and facts.is_after_training(call)
             found.append(Training(call, why, framework.beside == "always" or after))

@@ -43,6 +43,20 @@ keras.Sequential([]).fit(x)
 # answer: trains with Keras
 # answer: cell 2
 
+# case: a branch of another framework
+import torch
+backend = "torch"
+net = torch.nn.Linear(4, 1)
+# %%
+if backend == "tensorflow":
+    import tensorflow as tf
+    with tf.GradientTape() as tape:
+        loss = net(x)
+else:
+    print(net(x))
+# answer: it makes a model here
+# answer: cell 1
+
 # case: JAX
 import jax
 import optax
