@@ -391,8 +391,9 @@ CLOCKS = frozenset(
 )
 # What the system draws for each process, or names it by.
 SYSTEM_NUMBERS = frozenset(
-    "os.getpid time.strftime time.ctime uuid.uuid1 uuid.uuid4 secrets.token_hex secrets.token_urlsafe "
-    "secrets.token_bytes secrets.choice secrets.randbelow secrets.randbits os.urandom".split()
+    "os.getpid threading.get_ident threading.get_native_id time.strftime time.ctime uuid.uuid1 uuid.uuid4 "
+    "secrets.token_hex secrets.token_urlsafe secrets.token_bytes secrets.choice secrets.randbelow secrets.randbits "
+    "os.urandom".split()
 )
 # Packages that keep a run's figures; W&B's, MLflow's and TensorBoard's have rules of their own.
 TRACKERS = frozenset("comet_ml neptune clearml aim swanlab trackio".split())

@@ -15,7 +15,7 @@ from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
 
 # A process makes what it names so for itself: in a function, it may be meant to be its own.
-_OF_PROCESS = frozenset({"tempfile.mkdtemp", "os.getpid"})
+_OF_PROCESS = frozenset("tempfile.mkdtemp os.getpid threading.get_ident threading.get_native_id".split())
 _IDS = _OF_PROCESS | libraries.SYSTEM_NUMBERS
 # Other calls in such a name: they return the same on every rank, without the other ranks.
 _PLAIN = libraries.TEXT_FUNCTIONS | frozenset(
@@ -93,11 +93,16 @@ def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
         places = [call for call, _ in facts.calls_of(inner.name.value)]
     if not all(called_by_all(facts, place) for place in places):
         return False
+    if _is_of_process(facts, value):
+        return home is None and not (isinstance(made, cst.Call) and _keeps(facts, made))
     if facts.runs_once(inner) and not isinstance(holder, cst.Arg | cst.Lambda):
         return True
-    of_process = any(facts.qualified(call.func) in _OF_PROCESS for call in facts.calls_in(value))
     for_rows = any(_is_for_each_row(facts, place) for place in places)
-    return not of_process and not for_rows and is_kept(facts, value)
+    return not for_rows and is_kept(facts, value)
+
+
+def _is_of_process(facts: Facts, value: cst.BaseExpression) -> bool:
+    return any(facts.qualified(call.func) in _OF_PROCESS for call in facts.calls_in(value))
 
 
 def _holder(facts: Facts, value: cst.BaseExpression) -> cst.CSTNode | None:
@@ -112,7 +117,10 @@ def _holder(facts: Facts, value: cst.BaseExpression) -> cst.CSTNode | None:
                 named = argument.keyword if isinstance(argument, cst.Arg) else None
                 return parent if named is not None and named.value == "default_factory" else None
             case cst.Call() if inner is not parent.func and not _makes_text(facts, parent):
-                return inner if _keeps(facts, parent) else None
+                shows = facts.shows(parent) or facts.method(parent) in libraries.RECORDING_METHODS
+                return (
+                    inner if _keeps(facts, parent) or (_is_of_process(facts, value) and not shows) else None
+                )
             case cst.BaseComp() | cst.BaseSmallStatement() | cst.BaseCompoundStatement() | cst.Comparison():
                 return None
         inner = parent

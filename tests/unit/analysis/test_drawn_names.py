@@ -49,6 +49,8 @@ NAME = "f'run-{time.time()}'"
         ("run = f(x.join(load(uuid.uuid4()) for x in rows))\nos.makedirs(run)", []),
         ("class A:\n    base = 'a'\n    run = f'{base}-{time.time()}'", ["f'{base}-{time.time()}'"]),
         ("def own():\n    folder = tempfile.mkdtemp()\nown()", []),  # it may be meant to be the process's own
+        ("for i in [1]:\n    os.listdir(f'a-{os.getpid()}')", ["f'a-{os.getpid()}'"]),
+        ("print(f'process {os.getpid()}')\nuse(f'a-{os.getpid()}')\ndef use(x):\n    return x", []),
         (f"print({NAME})", []),
         (f"def now():\n    return {NAME}\nprint(now())", []),
         (f"for row in rows:\n    name = {NAME}\n    os.makedirs(name)", []),
