@@ -121,7 +121,7 @@ def _found(facts: Facts) -> Iterator[ShellCall]:
             if text is not None and is_install(text):
                 yield ShellCall(call, "system", text=text)
             continue
-        if isinstance(func, cst.Attribute) and _is_get_ipython(facts.bound(func.value)):
+        if isinstance(func, cst.Attribute) and _is_get_ipython(facts, facts.bound(func.value)):
             inner.add(func.value)
             known = [cst_nodes.string_value(argument.value) for argument in call.args]
             texts, attr = [text or "" for text in known], func.attr.value
@@ -140,7 +140,7 @@ def _found(facts: Facts) -> Iterator[ShellCall]:
                 yield ShellCall(call, "cell", texts[0], texts[1], texts[2])
             else:
                 yield ShellCall(call, "other", attr)
-        elif _is_get_ipython(call) and call not in inner:
+        elif _is_get_ipython(facts, call) and call not in inner:
             yield ShellCall(call, "bare")
 
 
@@ -227,5 +227,5 @@ def _escaped(text: str, quote: str) -> str:
     return text.replace(quote[0], "\\" + quote[0]) if quote in text else text
 
 
-def _is_get_ipython(node: cst.CSTNode | None) -> bool:
-    return isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "get_ipython"
+def _is_get_ipython(facts: Facts, node: cst.CSTNode | None) -> bool:
+    return isinstance(node, cst.Call) and facts.qualified(node.func).rpartition(".")[2] == "get_ipython"

@@ -14,6 +14,16 @@ if get_ipython():
 if None:
     x = 1
 
+# case: by its module
+import IPython
+shell = IPython.get_ipython()
+shell.run_line_magic("matplotlib", "inline")
+IPython.get_ipython().run_line_magic("cd", "a")
+# output
+import IPython
+shell = None
+os.chdir("a")
+
 # case: its class
 name = get_ipython().__class__.__name__
 # output
