@@ -11,7 +11,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis.calls import Calls
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.source.cells import CodeCell, Statement, root_of
-from nb2ddp.source.cst_nodes import given, is_word, keyword_of, method_of
+from nb2ddp.source.cst_nodes import given, is_word, keyword_of, method_of, string_value
 
 _OF_CONTAINERS = frozenset("items values get pop popleft".split())
 _SEARCHES = 32  # how many are kept, those used last
@@ -84,33 +84,37 @@ class Execution(Calls):
         alone = self.around(node, cst.FunctionDef, cst.ClassDef, cst.Lambda) is None
         return alone and next(self.loops(node), None) is None
 
-    def shown(self, cell: CodeCell) -> cst.BaseExpression | None:
-        """Return the expression whose value the notebook displays below the cell; None without one."""
-        last = cell.module.body[-1] if cell.module.body else None
-        if not isinstance(last, cst.SimpleStatementLine) or not isinstance(last.body[-1], cst.Expr):
-            return None
-        value = last.body[-1].value
-        if isinstance(last.body[-1].semicolon, cst.Semicolon):
-            return None  # as people write after a plot
-        if isinstance(value, cst.Yield | cst.Await):
-            return None
-        if isinstance(value, cst.Call):
-            own = [*self._plain(value.func)] if isinstance(value.func, cst.Name) else []
-            if own:
-                yields = any(self.nodes(cst.Yield, within=f.body, own=True) for f in own)
-                return value if yields or any(f.asynchronous or self.returned(f) for f in own) else None
-            name = self.qualified(value.func)
-            called = method_of(value) or name.rpartition(".")[2]
-            silent = called in libraries.SILENT_CALLS or called.startswith(("save_", "push_to_hub"))
-            silent |= is_word(keyword_of(value, "inplace"), "True")
-            if silent or name == "os.system" or name.startswith("google.colab."):
-                return None
-            if name in libraries.GIVE_NOTHING or value in self.lightning_fits:
-                return None
-            root = self.bound(root_of(value.func))
-            if isinstance(root, cst.Call) and self.qualified(root.func).endswith("get_ipython"):
-                return None
-        return value
+    def shown(self, cell: CodeCell) -> list[cst.BaseExpression]:
+        """List the expressions whose values the notebook displays below the cell: the last one, mostly."""
+        lines = [line for line in cell.module.body if isinstance(line, cst.SimpleStatementLine)]
+        parts = [part for line in lines for part in line.body]
+        if not parts or (isinstance(parts[-1], cst.Expr) and isinstance(parts[-1].semicolon, cst.Semicolon)):
+            return []  # as people write after a plot
+        if not any(self.order(mode) < self.order(parts[0]) for mode in self._modes):
+            parts = parts[-1:] if lines[-1] is cell.module.body[-1] else []
+        return [part.value for part in parts if isinstance(part, cst.Expr) and self._is_shown(part.value)]
+
+    @cached_property
+    def _modes(self) -> list[cst.BaseExpression]:
+        """List what lets the notebook display each value of later cells: ``ast_node_interactivity = "all"``."""
+        name = "ast_node_interactivity"
+        texts = (text for text in self.strings if name in (string_value(text) or ""))
+        return [node for node in (*self.assigned(name), *texts) if "all" in (string_value(node) or "")]
+
+    def _is_shown(self, value: cst.BaseExpression) -> bool:
+        """Return whether the notebook displays a value: not what only does something, by its name."""
+        if not isinstance(value, cst.Call):
+            return not isinstance(value, cst.Yield | cst.Await)
+        if isinstance(value.func, cst.Name) and (own := [*self._plain(value.func)]):
+            yields = any(self.nodes(cst.Yield, within=f.body, own=True) for f in own)
+            return yields or any(f.asynchronous or self.returned(f) for f in own)
+        name, root = self.qualified(value.func), self.bound(root_of(value.func))
+        called = method_of(value) or name.rpartition(".")[2]
+        silent = called in libraries.SILENT_CALLS or called.startswith(("save_", "push_to_hub"))
+        silent |= is_word(keyword_of(value, "inplace"), "True") or value in self.lightning_fits
+        silent |= name in libraries.GIVE_NOTHING | {"os.system"} or name.startswith("google.colab.")
+        of_shell = isinstance(root, cst.Call) and self.qualified(root.func).endswith("get_ipython")
+        return not (silent or of_shell)
 
     # ---- training -------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ def first_below(facts: Facts) -> cst.CSTNode | None:
     """Return the first statement that runs below the init block; None where none needs it."""
     shells = {shell.call: shell for shell in shell_calls(facts)}
     gone = in_setup_step(facts)
-    shown = {value for cell in facts.cells if (value := facts.shown(cell)) is not None}
+    shown = {value for cell in facts.cells for value in facts.shown(cell)}
     missing: set[str] = set()  # names that only the setup step binds; the init block imports them again
     for statement in facts.top_statements:
         if is_future(statement):

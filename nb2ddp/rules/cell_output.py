@@ -33,7 +33,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             last = facts.statement(cell.module.body[-1])
             why = "the notebook shows a cell's figures at its end"
             yield Insert(last, "after", f"{helper(facts, 'save_plots')}()", why)
-        if (value := facts.shown(cell)) is not None:
+        for value in facts.shown(cell):
             yield Edit.inside(value, "a cell's last value is shown", helper(facts, "show"))
     if "display" not in facts.bound_names:
         for call in facts.calls:

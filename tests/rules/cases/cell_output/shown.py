@@ -15,6 +15,46 @@ y = 2
 # %%
 ddp.show(x + y)
 
+# case: each value of a cell, where the notebook says so
+from IPython.core.interactiveshell import InteractiveShell
+InteractiveShell.ast_node_interactivity = "all"
+a
+b
+# %%
+x
+y = 1; y; print(y)
+if y:
+    x
+z
+# %%
+x
+y;
+# output
+from IPython.core.interactiveshell import InteractiveShell
+InteractiveShell.ast_node_interactivity = "all"
+a
+ddp.show(b)
+# %%
+ddp.show(x)
+y = 1; ddp.show(y); print(y)
+if y:
+    x
+ddp.show(z)
+# %%
+x
+y;
+
+# case: each value of a cell, by a magic
+%config InteractiveShell.ast_node_interactivity = "all"
+# %%
+x
+y
+# output
+get_ipython().run_line_magic('config', 'InteractiveShell.ast_node_interactivity = "all"')
+# %%
+ddp.show(x)
+ddp.show(y)
+
 # case: display
 for batch in batches:
     display(batch, display_id=True)  # look at it
