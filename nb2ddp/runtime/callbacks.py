@@ -41,12 +41,9 @@ def _leave_writing_to_rank_0(trainer: Any) -> None:
     PartialState.is_local_main_process = property(lambda _: _run.local_rank == 0 or _run.is_one_process)
     kind = type(trainer.args)
     if not _run.writes and "_of_rank" not in vars(kind):
-        members = {
-            "should_save": property(lambda _: _run.writes),
-            "should_log": property(lambda _: _run.rank == 0),
-            "_of_rank": _run.rank,
-            "__module__": kind.__module__,
-        }
+        members: dict[str, Any] = {"_of_rank": _run.rank, "__module__": kind.__module__}
+        members["should_save"] = property(lambda _: _run.writes)
+        members["should_log"] = property(lambda _: _run.rank == 0)
         trainer.args.__class__ = type(kind.__name__, (kind,), members)
 
 

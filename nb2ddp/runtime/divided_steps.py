@@ -56,9 +56,8 @@ class _DividedSteps:
         rows = [] if self.rows.why_not else self.batches
         least = _run.world_size if self._meets else 2
         counts = {turn: len(of.lengths) for turn, of in enumerate(rows)}
-        # gathered rows are as many on each rank
-        uneven = {count for count in counts.values() if count % _run.world_size and self._gathers}
-        return [turn for turn, count in counts.items() if count >= least and count not in uneven]
+        even = _run.world_size if self._gathers else 1  # gathered rows are as many on each rank
+        return [turn for turn, count in counts.items() if count >= least and count % even == 0]
 
     @property
     def _gathers(self) -> bool:
@@ -216,6 +215,7 @@ class _DividedSteps:
     def _compute_parts(self, turn: int, way: _Way, *, meanwhile: bool = False) -> _Made:
         """Compute this rank's parts; ``meanwhile`` rank 0 computes all rows (-1), or each rank if rows are gathered."""
         found, error, (rows, parts, _, how) = dict[int, tuple[_Note, list[Any]]](), "", way
+        self.figures.meets = False  # where one raises, the others do not
         ranks = range(int(meanwhile and not self._gathers), _run.world_size)
         more = len(parts) - len(ranks)  # which the first of them computes, too
         own = [number for number in range(len(parts)) if ranks[max(0, number - more)] == _run.rank]
@@ -236,6 +236,7 @@ class _DividedSteps:
                     break
         except Exception as raised:
             error = f"its rows alone raise {type(raised).__name__}"
+        self.figures.meets = True
         _read_losses([note for note, _ in found.values()])
         return found, error
 
@@ -323,14 +324,10 @@ class _DividedSteps:
 
     def _sum(self, parameters: list[Any], has: list[bytes]) -> None:
         """Sum the gradients of all ranks; a parameter for which no rank ``has`` one keeps none, as in one process."""
-        dense = []
-        for parameter, *of_ranks in zip(parameters, *has, strict=True):
-            if not any(of_ranks):
-                continue
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            dense.append(parameter.grad)
-        _sum_in_buckets(dense)
+        found = [p for p, *of_ranks in zip(parameters, *has, strict=True) if any(of_ranks)]
+        for parameter in found:
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        _sum_in_buckets([parameter.grad for parameter in found])
 
 
 _MOST_AT_FIRST, _MOST_OF_STEPS = 1.5, 0.005  # that checks may cost, for each rank but one

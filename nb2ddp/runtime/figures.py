@@ -25,6 +25,7 @@ from nb2ddp.runtime.figure_rules import (
 )
 from nb2ddp.runtime.figure_values import _UNTOLD, _is_small, _places, _Printed, _sent
 from nb2ddp.runtime.kept_values import _GROWS, _is_array, _is_generator, _own_parts, _Path, _Place, _walk
+from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _drawn
 from nb2ddp.runtime.random_numbers import _are_same_states, _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run, _warn
@@ -51,7 +52,8 @@ class _Figures:
         self.sources: dict[_Path, _Path] = {}  # of what copies another figure: a total that is logged, say
         self.counters: dict[_Path, int] = {}  # what each micro-batch adds to a number, the same each time
         self.no_counters: set[_Path] = set()
-        self.counts = True  # counters are set before a micro-batch: those before it may be another rank's
+        # counters are set before a micro-batch, for those before it may be another rank's; what one raises, all do
+        self.counts = self.meets = True
         # arrays of which two micro-batches changed one value, and both counted
         self.summed: set[_Path] = set()
         self.keeps: set[_Path] = set()  # whose values a note holds also where they stayed
@@ -95,10 +97,12 @@ class _Figures:
         try:
             with contextlib.redirect_stdout(printed):
                 note.result = compute()
-        except BaseException:
+        except BaseException as error:
             for kind, value in note.events:
                 if kind == "print":
                     sys.stdout.write(value)
+            if self.meets and isinstance(error, Exception):  # the notebook may handle it, on every rank
+                _exchange(None, error)
             raise
         finally:
             self.noting, _run.is_one_process = None, False

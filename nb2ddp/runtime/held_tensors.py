@@ -58,9 +58,8 @@ class _Held:
                     groups = [group["params"] for group in value.param_groups]
                     if all(id(parameter) in self.trained for group in groups for parameter in group):
                         continue  # the Trainer's own
-                kinds = torch.nn.Module | torch.optim.Optimizer
-                is_tensor = isinstance(value, torch.Tensor)
-                if isinstance(value, kinds) or (is_tensor and not _is_small(_Place((), None, None, value))):
+                is_large = isinstance(value, torch.Tensor) and not _is_small(_Place((), None, None, value))
+                if is_large or isinstance(value, torch.nn.Module | torch.optim.Optimizer):
                     yield name, value
 
     def _tensors(self, value: Any) -> list[torch.Tensor]:

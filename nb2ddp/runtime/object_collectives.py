@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _T, _run
 from nb2ddp.runtime.script_location import _place, _script_frames
 from nb2ddp.runtime.store import _CHUNK, _store, _wait_for_key
@@ -43,8 +44,7 @@ class _Meeting:
         """
         body = _wait_for_key(f"{self.key} {rank}", rank, self.place)
         own_gpu = {f"cuda:{gpu}": f"cuda:{_run.local_rank}" for gpu in range(torch.cuda.device_count())}
-        told = torch.load(io.BytesIO(body), map_location=own_gpu or None, weights_only=False)
-        lines, place, value, error = told
+        lines, place, value, error = torch.load(io.BytesIO(body), own_gpu or None, weights_only=False)
         if lines != self.lines:
             raise RuntimeError(
                 f"the ranks went different ways: rank {rank} is at {place}, rank {_run.rank} at {self.place}"
@@ -158,11 +158,16 @@ def from_all_ranks(value: _T) -> list[_T]:
     return [value if rank == _run.rank else meeting.hear(rank) for rank in range(_run.world_size)]
 
 
-def _exchange(value: _T) -> list[_T]:
-    """Return the values of all ranks, in their order, through the process group of the CPUs. A collective."""
+def _exchange(value: _T, error: BaseException | None = None) -> list[_T]:
+    """Return the values of all ranks, in their order, through the CPUs' group, or raise one's error. A collective."""
     of_ranks: list[Any] = [None] * _run.world_size
-    dist.all_gather_object(of_ranks, value, group=_run.cpu_group)
-    return of_ranks
+    sent = None if error is None else (_random_state(), _as_sent(error), _place())
+    dist.all_gather_object(of_ranks, (value, sent), group=_run.cpu_group)
+    for rank, (_, raised) in enumerate(of_ranks):
+        if raised is not None:
+            _set_random_state(raised[0])
+            raise error or _as_raised(raised[1], rank, raised[2])
+    return [value for value, _ in of_ranks]
 
 
 def _largest_of_ranks(numbers: Any) -> Any:

@@ -81,9 +81,7 @@ class _Predictions:
         counters = figures.counters
         while True:
             figures.counters = {path: step for path, step in counters.items() if path not in self.still}
-            own = {
-                turn: record(turn) for turn in range(len(self.group)) if turn % _run.world_size == _run.rank
-            }
+            own = {turn: record(turn) for turn in range(_run.rank, len(self.group), _run.world_size)}
             of_ranks = _exchange((own, figures.unknown(own)))
             notes = {turn: note for noted, _ in of_ranks for turn, note in noted.items()}
             moved = {path for note in notes.values() for path in note.changes}

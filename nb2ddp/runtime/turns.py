@@ -60,7 +60,7 @@ class _Turns(_DividedSteps):
 
     def begin(self, samples: list[Any]) -> None:
         """Note the micro-batches of a step."""
-        self.samples, self.turn, self.notes = samples, 0, {}
+        self.samples, self.turn, self.notes, self.checked = samples, 0, {}, None
 
     def let_go(self) -> None:
         """Drop what a step was and what it held, the Trainer, too: that ends where the notebook's does."""
