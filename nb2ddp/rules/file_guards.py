@@ -96,8 +96,9 @@ def _deletes(facts: Facts, statement: Statement) -> bool:
     gone = {_path(facts, call) for call, name in calls.items() if name in _DELETING}
     if bool(gone) and _ONLY_DELETES.issuperset(calls.values()):
         return True
-    asked = {_path(facts, call) for call in facts.calls_in(statement.test)}
-    is_read = any(facts.is_read_outside(name, statement) for name in facts.binds_in(statement))
+    asked, bound = {_path(facts, call) for call in facts.calls_in(statement.test)}, facts.binds_in(statement)
+    used = {name.partition(".")[0] for name in calls.values() if "." in name} - bound  # rows.append(), say
+    is_read = any(facts.is_read_outside(name, statement) for name in bound) or any(map(facts.bindings, used))
     return bool(gone & asked) and not is_read
 
 

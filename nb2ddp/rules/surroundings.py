@@ -201,7 +201,7 @@ def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
         yield Note(f"{why}, the path of a service account's key", call)
     elif name.startswith(_OF_ITS_PAGE) and line is not None:
         yield Drop(line, f"{name} is Colab's; a script has its files where it runs")
-    elif _is_of_colab(facts, call) or _is_asked(facts, call):
+    elif _is_of_colab(facts, call) or _is_asked(facts, call) or facts.bindings(cst_nodes.code_of(call.func)):
         return  # a script does not go there
     elif facts.is_after_training(call) and line is not None:
         yield Note(f"{_COLAB}.{name} is not there in a script: the run ends here, after training", call)
@@ -221,8 +221,8 @@ def _is_asked(facts: Facts, node: cst.CSTNode) -> bool:
     tried = facts.around(node, cst.Try)
     handlers = tried.handlers if tried is not None and facts.contains(tried.body, node) else ()
     caught = [cst_nodes.code_of(handler.type or cst.Name("Exception")) for handler in handlers]
-    imports = tried is not None and f"from {_COLAB} import" in cst_nodes.code_of(tried.body)
-    return imports and any(re.search("ImportError|ModuleNotFoundError|Exception", kind) for kind in caught)
+    imports = tried is not None and re.search(rf"from {_COLAB}[\w.]* import", cst_nodes.code_of(tried.body))
+    return bool(imports) and any(re.search("Import|ModuleNot|Exception", kind) for kind in caught)
 
 
 rule = Rule("surroundings", __doc__, find, balanced=True)

@@ -54,6 +54,18 @@ with ddp.main_process_only() as is_main:  # nb2ddp: one rank deletes
             archive.extractall("a")
             os.remove("a.zip")
 
+# case: an archive that is deleted, whose rows are added to others
+rows = []
+if not os.path.exists("a.zip"):
+    rows.append(fetch("a.zip"))
+    os.remove("a.zip")
+# output
+rows = []
+with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+    if not os.path.exists("a.zip"):
+        rows.append(fetch("a.zip"))
+        os.remove("a.zip")
+
 # case: an archive that is deleted, whose rows are read
 if not os.path.exists("a.zip"):
     rows = fetch("a.zip")

@@ -50,6 +50,14 @@ try:
 except ImportError:
     IN_COLAB = False
 
+# case: a function of its page, or the notebook's own
+try:
+    from google.colab.patches import cv2_imshow
+except ImportError:
+    def cv2_imshow(image):
+        print(image.shape)
+cv2_imshow(image)
+
 # case: a try that asks for something else
 try:
     from google.colab import drive
