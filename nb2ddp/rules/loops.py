@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from operator import methodcaller
 
 import libcst as cst
 
@@ -100,6 +101,13 @@ def _hand_written(facts: Facts) -> Iterator[Finding]:
         return
     yield from _divided(facts, made)
     yield from _compared(facts, made)
+    for target in facts.nodes(cst.ComparisonTarget):  # type(m) is nn.Linear: while it is divided, it is not
+        name, asked = facts.qualified(target.comparator), cst_nodes.code_of(facts.parent(target) or target)
+        own = any(isinstance(found.node, cst.ClassDef) for found in facts.definitions(name))
+        if (own or name.startswith("torch.nn.")) and re.match(r"type\(.* is |.*\.__class__ is ", asked):
+            equal = cst.NotEqual() if isinstance(target.operator, cst.IsNot) else cst.Equal()
+            why = "a divided module's class is equal to its own"
+            yield Edit(target, why, methodcaller("with_changes", operator=equal))
 
 
 def _is_in_sight(facts: Facts, made: Sequence[cst.Call], backward: Sequence[cst.Call]) -> bool:

@@ -9,6 +9,23 @@ from transformers import AutoModelForCausalLM
 llm = AutoModelForCausalLM.from_pretrained("m")
 loader = DataLoader(data, batch_size=8, shuffle=True)
 
+# case: a module is told by its class
+net = torch.nn.Linear(2, 1)
+opt = AdamW(net.parameters())
+for rows in data:
+    if type(net) is torch.nn.Linear and net.__class__ is not torch.nn.Conv2d and type(rows) is list:
+        net(rows).backward()
+        opt.step()
+# output
+net = torch.nn.Linear(2, 1)
+opt = AdamW(net.parameters())
+ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
+for rows in data:
+    if type(net) == torch.nn.Linear and net.__class__ != torch.nn.Conv2d and type(rows) is list:
+        net(rows).backward()
+        opt.step()
+ddp.check_replicas()
+
 # case: epochs
 opt = AdamW(llm.parameters())
 for epoch in range(3):
