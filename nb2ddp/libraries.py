@@ -136,6 +136,8 @@ GIVES_DATA = re.compile(
     r"|[A-Z]\w*(?:Dataset(?:Loader)?|Data(?:Module|Loader)|Corpus)"
     r"|(?=[A-Z])\w*(?:Data(?![a-z])|Dataset|DataModule|Corpus)\w*\(\)\.(?:load|prepare|download|set_?up|process|fetch)(?:_\w+)?)"
 )
+# What keeps the results of a function on disk.
+CACHES = frozenset("joblib.Memory joblib.memory.Memory diskcache.Cache".split())
 # Methods of a dataset whose result Datasets caches on disk.
 CACHED_METHODS = frozenset({"map", "filter", "cast", "cast_column"})
 

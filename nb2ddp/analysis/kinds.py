@@ -230,6 +230,12 @@ class Kinds(Flow):
         name = self.qualified(call.func)
         if name in libraries.CACHED_FUNCTIONS | libraries.DATASET_FUNCTIONS or self._downloads(call, name):
             return True
+        made = (found.node for found in self.definitions(name))
+        marks = (
+            mark.decorator for node in made if isinstance(node, cst.FunctionDef) for mark in node.decorators
+        )
+        if any(not libraries.CACHES.isdisjoint(self.origins(each)) for each in (call.func, *marks)):
+            return True  # of the notebook's own function
         return method_of(call) in libraries.CACHED_METHODS and self.kind(self.owner(call)) == "dataset"
 
     def _downloads(self, call: cst.Call, name: str) -> bool:

@@ -14,6 +14,34 @@ def fit(net, batches):
         net(x).sum().backward()
         optimizer.step()
 
+# case: results of a function of the notebook that are kept on disk
+from joblib import Memory
+memory = Memory("cache")
+@memory.cache
+def embedded(k):
+    return torch.randn(k)
+features = memory.cache(len)
+for k in (1, 2):
+    x = embedded(k)
+    fit(torch.nn.Linear(4, 1), x)
+n = features(x)
+fit(torch.nn.Linear(4, n), x)
+# output
+from joblib import Memory
+memory = Memory("cache")
+@memory.cache
+def embedded(k):
+    return torch.randn(k)
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    features = memory.cache(len)
+for k in (1, 2):
+    with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+        x = embedded(k)
+    fit(torch.nn.Linear(4, 1), x)
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    n = features(x)
+fit(torch.nn.Linear(4, n), x)
+
 # case: data of a function that trains, and of one that it calls
 def main(size):
     rows = MNIST("more", download=True)
