@@ -55,10 +55,10 @@ def is_future(statement: cst.CSTNode) -> bool:
 
 
 def _needs_block(facts: Facts, call: cst.Call, shell: ShellCall | None) -> bool:
-    """Return whether other rules insert a name of the init block here: around writes, commands and tests for files."""
+    """Return whether other rules insert a name of the init block here, around writes and commands, or a rank prints."""
     if shell is not None:
         return not (shell.is_install or shell.is_environment or shell.name in libraries.DISPLAY_MAGICS)
-    return is_for_some(facts, call)
+    return is_for_some(facts, call) or facts.shows(call)
 
 
 def touches_environment(statement: cst.CSTNode) -> bool:

@@ -21,6 +21,7 @@ from nb2ddp.source.cst_nodes import code_of
             "for x in rows:\n    work(x)",
         ),
         ("device = 'cuda:0'\nimport torch", "device = 'cuda:0'"),
+        ("import os\nos.environ['A'] = '1'\nprint(os.environ['A'])\nx = 1", "print(os.environ['A'])"),
         ("import os\n'a'\nos.environ['A'] = '1'", None),
     ],
 )
