@@ -9,7 +9,8 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis import installs
 from nb2ddp.analysis.facts import Facts, asked_once
-from nb2ddp.analysis.rank_zero_work import is_for_some
+from nb2ddp.analysis.files import is_file_test
+from nb2ddp.analysis.rank_zero_work import why_alone
 from nb2ddp.analysis.shell_commands import ShellCall, shell_calls
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import imported_modules
@@ -58,7 +59,7 @@ def _needs_block(facts: Facts, call: cst.Call, shell: ShellCall | None) -> bool:
     """Return whether other rules insert a name of the init block here, around writes and commands, or a rank prints."""
     if shell is not None:
         return not (shell.is_install or shell.is_environment or shell.name in libraries.DISPLAY_MAGICS)
-    return is_for_some(facts, call) or facts.shows(call)
+    return is_file_test(facts, call) or why_alone(facts, call) is not None or facts.shows(call)
 
 
 def touches_environment(statement: cst.CSTNode) -> bool:

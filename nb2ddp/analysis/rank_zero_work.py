@@ -20,12 +20,6 @@ from nb2ddp.source.cells import Statement
 WRITES = "only rank 0 writes"
 
 
-def generated(facts: Facts) -> frozenset[Statement]:
-    """Return the statements that generate before training ends, and those that only use the result."""
-    gated, shared = generation(facts)
-    return gated | frozenset(shared)
-
-
 @asked_once
 def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list[str]]]:
     """Return the statements that rank 0 runs alone, and those whose names it broadcasts to all ranks."""
@@ -105,11 +99,6 @@ def _chain(
 def _uses(facts: Facts) -> dict[Statement, tuple[frozenset[str], ...]]:
     """Return the names that each statement of a cell reads, binds, and changes in place."""
     return {s: (facts.loads_in(s), facts.binds_in(s), facts.changes_in(s)) for s in facts.top_statements}
-
-
-def is_for_some(facts: Facts, call: cst.Call) -> bool:
-    """Return whether a call is for one rank, or for one rank first while the others wait at a barrier."""
-    return files.is_file_test(facts, call) or why_alone(facts, call) is not None
 
 
 def why_alone(facts: Facts, call: cst.Call) -> str | None:

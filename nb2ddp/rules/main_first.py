@@ -26,7 +26,7 @@ import libcst as cst
 from nb2ddp.analysis import files
 from nb2ddp.analysis.common_paths import called_by_all
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_zero_work import generated
+from nb2ddp.analysis.rank_zero_work import generation
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Gate, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -45,7 +45,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if not files.looks_at_files(facts, block) or facts.runs(block, facts.fills_cache):
                 own.add(block)
                 yield Edit.to(call, "rank 0 goes first", f"{helper(facts, 'main_process_first')}()")
-    own |= generated(facts)
+    own.update(*generation(facts))
     hooks = (f.body.body for f in facts.nodes(cst.FunctionDef) if f.name.value.endswith("_dataloader"))
     queue = [*facts.top_statements, *(s for body in hooks for s in body if isinstance(s, Statement))]
     for statement in queue:

@@ -37,14 +37,6 @@ def test_why_one_rank_alone_makes_a_call(code: str, call: str, why: str | None) 
     facts = facts_of(START, code)
     node = call_to(facts, call)
     assert work.why_alone(facts, node) == why
-    assert work.is_for_some(facts, node) == (why is not None)
-
-
-def test_a_test_for_a_file_is_for_one_rank_first() -> None:
-    facts = facts_of(START, "os.path.exists('a')\nPath('a').is_dir()\nlen('a')")
-    assert work.is_for_some(facts, call_to(facts, "os.path.exists"))
-    assert work.is_for_some(facts, call_to(facts, "Path('a').is_dir"))
-    assert not work.is_for_some(facts, call_to(facts, "len"))
 
 
 # ---- files that stay open ------------------------------------------------------------------------
@@ -108,7 +100,6 @@ def lines(*cells: str) -> tuple[list[str], dict[str, list[str]]]:
     """Return the statements that rank 0 runs alone, and those whose names it broadcasts."""
     facts = facts_of(LOAD, *cells)
     gated, shared = work.generation(facts)
-    assert work.generated(facts) == gated | set(shared)
     ordered = sorted(gated, key=facts.order)
     return [cst_nodes.code_of(s).strip() for s in ordered], {
         cst_nodes.code_of(s).strip(): names for s, names in shared.items()
