@@ -358,6 +358,12 @@ def changes_file(facts: Facts, call: cst.Call) -> bool:
     return is_open and "+" in letters and letters.isdisjoint("wx")
 
 
+def may_be_undone(facts: Facts, call: cst.Call) -> bool:
+    """Return whether what a call does with files can be taken back for the next rank, which does it again."""
+    saves = facts.qualified(call.func) in SAVED_WHOLE
+    return saves or changes_path(facts, call) or maps_file(facts, call)
+
+
 def maps_file(facts: Facts, call: cst.Call) -> bool:
     """Match ``numpy.memmap(..., mode="w+")`` and the like, which create a file and keep it open."""
     return _kept(facts, call)[1] == "w+"

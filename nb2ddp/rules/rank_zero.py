@@ -103,7 +103,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Gate(tried, "main-first", "rank 0 goes first, the others find what it has started")
             elif rank_zero_work.gives_plain(facts, call) and not skipped:
                 yield from _on_rank_0(facts, call, why)
-            elif rank_zero_work.changes_path(facts, call) or rank_zero_work.maps_file(facts, call):
+            elif rank_zero_work.may_be_undone(facts, call):
                 yield Gate(statement, "in-turn", "the ranks write one after another")
             else:
                 does = "writes" if why == rank_zero_work.WRITES else "runs"

@@ -122,6 +122,18 @@ with ddp.in_turn():  # nb2ddp: the ranks write one after another
 t = SFTTrainer(llm, rows(new))
 t.train()
 
+# case: a path that is named as it is written to
+import torch
+torch.save(weights, path := "a.pt")
+t = SFTTrainer(llm, rows(path))
+t.train()
+# output
+import torch
+with ddp.in_turn():  # nb2ddp: the ranks write one after another
+    torch.save(weights, path := "a.pt")
+t = SFTTrainer(llm, rows(path))
+t.train()
+
 # case: a result that is not read later
 figure = plt.savefig("a.png")
 # output
