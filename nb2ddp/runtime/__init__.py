@@ -111,8 +111,7 @@ parts that this script uses. Under plain ``python`` every function does what the
 Environment variables:
 
 NB2DDP_SHARED_FS=0  several machines, each with a disk of its own: local rank 0 of each writes its files
-NB2DDP_PATIENCE     seconds that a rank may show no sign of life (default 45); 40 times as many for one that
-                    computes or sleeps at one place, while the others wait for it
+NB2DDP_PATIENCE     seconds without a sign of life (default 45); 40 times as many for one that computes or sleeps
 NB2DDP_CHECKS       how many of the first 300 steps are compared with one process, or "off" (default 5)
 NB2DDP_STRICT=1     end with exit code 1 where such a comparison fails
 

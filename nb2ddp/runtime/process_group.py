@@ -40,8 +40,6 @@ def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, 
     """Prepare this process, in which texts hash as on all ranks; ``choose_gpu`` decides which GPUs are seen."""
     if _run.began:
         return _run.rank, _run.gpu, _run.world_size
-    if _run.world_size > 1 and sys.argv[0] in sys.orig_argv and "PYTHONHASHSEED" not in os.environ:
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONHASHSEED": "0"})
     _run.began = True
     _run.names = frozenset(globals()) if __name__ == "__main__" else frozenset()
     _check_told()
@@ -53,6 +51,9 @@ def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, 
     if _run.world_size == 1:
         _hide_launcher()
         return _run.rank, _run.local_rank, _run.world_size
+    if sys.flags.hash_randomization and {sys.argv[0], "-Xhash"} & {*sys.orig_argv} == {sys.argv[0]}:
+        os.environ.setdefault("PYTHONHASHSEED", "0")  # which counts from the start of Python on
+        os.execv(sys.executable, [sys.executable, "-Xhash", *sys.orig_argv[1:]])
     choose_gpu()
     os.environ.setdefault("TORCH_NCCL_ENABLE_TIMING", "1")  # the watchdog asks which collectives have begun
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
