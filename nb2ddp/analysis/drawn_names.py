@@ -118,9 +118,8 @@ def _holder(facts: Facts, value: cst.BaseExpression) -> cst.CSTNode | None:
                 return parent if named is not None and named.value == "default_factory" else None
             case cst.Call() if inner is not parent.func and not _makes_text(facts, parent):
                 shows = facts.shows(parent) or facts.method(parent) in libraries.RECORDING_METHODS
-                return (
-                    inner if _keeps(facts, parent) or (_is_of_process(facts, value) and not shows) else None
-                )
+                is_named = _is_of_process(facts, value) and not shows
+                return inner if _keeps(facts, parent) or is_named else None
             case cst.BaseComp() | cst.BaseSmallStatement() | cst.BaseCompoundStatement() | cst.Comparison():
                 return None
         inner = parent

@@ -230,10 +230,8 @@ class Kinds(Flow):
         name = self.qualified(call.func)
         if name in libraries.CACHED_FUNCTIONS | libraries.DATASET_FUNCTIONS or self._downloads(call, name):
             return True
-        made = (found.node for found in self.definitions(name))
-        marks = (
-            mark.decorator for node in made if isinstance(node, cst.FunctionDef) for mark in node.decorators
-        )
+        functions = (d.node for d in self.definitions(name) if isinstance(d.node, cst.FunctionDef))
+        marks = (mark.decorator for function in functions for mark in function.decorators)
         if any(not libraries.CACHES.isdisjoint(self.origins(each)) for each in (call.func, *marks)):
             return True  # of the notebook's own function
         return method_of(call) in libraries.CACHED_METHODS and self.kind(self.owner(call)) == "dataset"

@@ -153,10 +153,7 @@ def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
     if method in libraries.WRITING_METHODS:
         if method in libraries.WRITING_WITH_PATH and not call.args:
             return False
-        return facts.kind(facts.owner(call)) not in (
-            "trainer",
-            "accelerator",
-        )  # these write once by themselves
+        return facts.kind(facts.owner(call)) not in ("trainer", "accelerator")  # which write once
     if name == libraries.LOG_SINK:
         return kept_open(facts, call) is not None
     is_callback = name.endswith("Callback")  # which begins to write when a Trainer calls it

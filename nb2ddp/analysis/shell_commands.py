@@ -85,9 +85,8 @@ class ShellCall:
 
         IPython expands variables in a shell line, but not in the body of ``%%bash``.
         """
-        return self.computed or (
-            literal([self.body]) if self.kind == "cell" else command_code(self.command, names)
-        )
+        text = literal([self.body]) if self.kind == "cell" else command_code(self.command, names)
+        return self.computed or text
 
     def variable(self, names: Collection[str]) -> tuple[str, str]:
         """Return the variable that ``%env A=1`` sets, and its value as Python code; no value where it only shows it."""

@@ -92,10 +92,8 @@ def _stepped(facts: Facts) -> _Found:
         name = _GRADIENTS.fullmatch(facts.qualified(made.func))
         uses = (call for call in facts.live_calls if name and facts.is_made_of(call.func, made))
         if any(next(facts.loops_to(call), None) is not None for call in uses):
-            yield (
-                f"{_UNSEEN} what {name and name[0]}() trains here: compute its gradients with loss.backward()",
-                made,
-            )
+            how = "compute its gradients with loss.backward()"
+            yield f"{_UNSEEN} what {name and name[0]}() trains here: {how}", made
 
 
 def _written(facts: Facts) -> _Found:

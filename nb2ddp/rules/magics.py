@@ -57,10 +57,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         elif shell.kind == "bare" and name[:2] in ("", "__"):  # str(get_ipython()), if get_ipython():
             yield Edit.to(shell.call, "there is no IPython in a script", "None")
         else:
-            yield Decline(
-                f"get_ipython().{name} has no meaning in a script; remove it, or write it in Python",
-                shell.call,
-            )
+            why = f"get_ipython().{name} has no meaning in a script; remove it, or write it in Python"
+            yield Decline(why, shell.call)
     if "get_ipython" in facts.bound_names:
         yield from _imports(facts)
     yield from _of_results(facts)

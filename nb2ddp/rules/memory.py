@@ -68,11 +68,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             least = min(estimate.needs.values())
             fits = "" if least > options.gpu_memory else "; the smaller one fits"
             strategy, advice = _advice(facts, options, estimate)
-            yield Note(
-                f"{estimate}, which has {options.gpu_memory:g} (--gpu-memory){fits}. {advice}",
-                estimate.call,
-                TooLarge(least, options.gpu_memory, strategy) if not fits else None,
-            )
+            why = f"{estimate}, which has {options.gpu_memory:g} (--gpu-memory){fits}. {advice}"
+            data = TooLarge(least, options.gpu_memory, strategy) if not fits else None
+            yield Note(why, estimate.call, data)
     if options.strategy == "fsdp":
         yield from _gathered(facts, options)
 
@@ -159,10 +157,8 @@ def _trains_whole(facts: Facts, call: cst.Call) -> bool:
     called = {facts.method(c) or facts.qualified(c.func).rpartition(".")[2] for c in facts.live_calls}
     adapts = not called.isdisjoint(libraries.MODEL_WRAPPERS | _ADAPTING)
     adapts |= any(not _is_absent_value(facts, trainer, "peft_config") for trainer in trainers)
-    given = (cst_nodes.given(trainer, 0, "model") for trainer in trainers)
-    adapts |= any(
-        facts.origins(model) and facts.kind(model) != "model" for model in given if model is not None
-    )
+    given = (model for trainer in trainers if (model := cst_nodes.given(trainer, 0, "model")) is not None)
+    adapts |= any(facts.origins(model) and facts.kind(model) != "model" for model in given)
     freezes = any(target.attr.value == "requires_grad" for target in facts.attribute_targets)
     trains = bool(facts.train_calls or backward_calls(facts))
     return trains and not freezes and not adapts and _quantized_widths(facts, call) == {0}

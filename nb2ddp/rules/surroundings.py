@@ -154,11 +154,11 @@ def _keyboard(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
         why = "waits for a keyboard, which a script does not have: the run ends here, after training"
         yield Note(f"{name}() {why}", call)
     else:
-        why = (
-            f"{name}() waits for a keyboard, and a run of several processes has none; read the value from an"
+        why = f"{name}() waits for a keyboard, and a run of several processes has none; read the value from"
+        why += (
+            " an environment variable (os.environ). A password or a token belongs there or in the platform's"
         )
-        why += " environment variable (os.environ). A password or a token belongs there or in the platform's secret"
-        yield Decline(f"{why} store, never in the notebook", call)
+        yield Decline(f"{why} secret store, never in the notebook", call)
 
 
 def _ends_kernel(facts: Facts, call: cst.Call) -> bool:

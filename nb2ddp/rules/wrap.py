@@ -149,24 +149,18 @@ def _rewards(facts: Facts) -> Iterator[Note]:
         home = facts.scope(function)
         name = (home if isinstance(home, cst.ClassDef) else function).name.value
         why = f"the reward function `{name}` keeps something from call to call, and each rank calls it with its own"
-        yield Note(
-            f"{why} completions alone: what it keeps, and what depends on that, is not as in one process",
-            function,
-        )
+        effect = "what it keeps, and what depends on that, is not as in one process"
+        yield Note(f"{why} completions alone: {effect}", function)
 
 
 def _batch(facts: Facts) -> Batch | None:
     """Return the batch of the notebook's only training arguments, in numbers; None where it is not in sight."""
     made = list(recipes(facts))
     later = any(target.attr.value in DEFAULTS for target in facts.attribute_targets)
-    if (
-        later
-        or len(made) != 1
-        or made[0][1] is None
-        or {"no_cuda", "use_cpu"} & {*dict(pairs_of(made[0][0]))}
-    ):
+    node, given = made[0] if len(made) == 1 else (None, None)
+    if later or given is None or {"no_cuda", "use_cpu"} & {*dict(pairs_of(node))}:
         return None
-    return Batch.of(*batch_code(made[0][1]), in_turns=True)
+    return Batch.of(*batch_code(given), in_turns=True)
 
 
 def _prepared(facts: Facts, *, whole: bool) -> Iterator[Finding]:
