@@ -132,9 +132,13 @@ def _sends(facts: Facts, call: cst.Call) -> bool:
 
 
 def starts_program(facts: Facts, call: cst.Call) -> bool:
-    """Match ``os.popen(x)`` and ``subprocess.Popen(x)``, where no thread of the notebook reads what they give."""
-    at_once = isinstance(facts.parent(call), cst.Attribute) or not facts.imports_of("threading")
-    return at_once and facts.qualified(call.func) in ("os.popen", "subprocess.Popen")
+    """Match ``os.popen(x)`` and ``subprocess.Popen(x)`` where no thread reads from it, and no one asks for a number."""
+    if facts.qualified(call.func) not in ("os.popen", "subprocess.Popen"):
+        return False
+    if isinstance(around := facts.parent(call), cst.Attribute):
+        return around.attr.value != "pid"
+    asks = any(attribute.attr.value in ("pid", "fileno") for attribute in facts.attributes)
+    return not (asks or any(map(facts.imports_of, ("threading", "select", "selectors", "fcntl", "psutil"))))
 
 
 def _changes_hub(facts: Facts, call: cst.Call) -> bool:

@@ -27,6 +27,9 @@ class _OfRank0:
             raise AttributeError(name)
         return _of_rank_0(lambda: getattr(self._own, name))
 
+    def __repr__(self) -> str:
+        return repr(self._own)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return _of_rank_0(lambda: self._own(*args, **kwargs))
 

@@ -96,6 +96,7 @@ def test_a_program_runs_once_and_every_rank_reads_it(run: Run, ranks: int) -> No
         start = ddp.shared_process(subprocess.Popen)
         done = start("echo x >> ran; exit 3", shell=True)
         note(code=done.wait(), again=done.returncode, args=done.args)
+        print(done)
         read = start(["sh", "-c", "echo x >> ran; read a; echo $a; echo two"], stdin=-1, stdout=-1, text=True)
         read.stdin.write("one\\n")
         read.stdin.close()
@@ -117,6 +118,7 @@ def test_a_program_runs_once_and_every_rank_reads_it(run: Run, ranks: int) -> No
             {"code": 0, "ran": 2},
             {"error": "no such program", "like": False},
         ]
+    assert ended.ranks[0].out == "<Popen: returncode: 3 args: 'echo x >> ran; exit 3'>\n"
 
 
 def test_without_a_seed_ranks_take_over_rank_0s_generators(run: Run) -> None:

@@ -129,6 +129,11 @@ class Sync(TrainerCallback):
         self.sending = ddp.shared_process(subprocess.Popen)(["rsync", "out", "there:"])
 DPOTrainer(model, callbacks=[Sync()])
 
+# case: a program that is ended by its number
+p = subprocess.Popen(["make", "all"])
+os.kill(p.pid, 15)
+# note, line 1: this runs on every rank, because its result is used later
+
 # case: a program whose output a thread reads
 from threading import Thread
 p = subprocess.Popen(["make", "all"], stdout=subprocess.PIPE)
