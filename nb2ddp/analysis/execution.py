@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import cached_property
 
@@ -86,20 +87,24 @@ class Execution(Calls):
 
     def shown(self, cell: CodeCell) -> list[cst.BaseExpression]:
         """List the expressions whose values the notebook displays below the cell: the last one, mostly."""
-        lines = [line for line in cell.module.body if isinstance(line, cst.SimpleStatementLine)]
-        parts = [part for line in lines for part in line.body]
-        if not parts or (isinstance(parts[-1], cst.Expr) and isinstance(parts[-1].semicolon, cst.Semicolon)):
+        body = cell.module.body
+        last = body[-1].body[-1] if body and isinstance(body[-1], cst.SimpleStatementLine) else None
+        if isinstance(last, cst.Expr) and isinstance(last.semicolon, cst.Semicolon):
             return []  # as people write after a plot
-        if not any(self.order(mode) < self.order(parts[0]) for mode in self._modes):
-            parts = parts[-1:] if lines[-1] is cell.module.body[-1] else []
-        return [part.value for part in parts if isinstance(part, cst.Expr) and self._is_shown(part.value)]
+        modes = [mode for order, mode in self._modes if body and order < self.order(body[0])]
+        parts = self.nodes(cst.Expr, within=cell.module) if modes[-1:] == ["all"] else [last]
+        own = (part for part in parts if isinstance(part, cst.Expr) and self.scope(part) is None)
+        return [part.value for part in own if self._is_shown(part.value)]
 
     @cached_property
-    def _modes(self) -> list[cst.BaseExpression]:
-        """List what lets the notebook display each value of later cells: ``ast_node_interactivity = "all"``."""
+    def _modes(self) -> list[tuple[int, str]]:
+        """List where the notebook says which values of later cells it displays: ``ast_node_interactivity = "all"``."""
         name = "ast_node_interactivity"
-        texts = (text for text in self.strings if name in (string_value(text) or ""))
-        return [node for node in (*self.assigned(name), *texts) if "all" in (string_value(node) or "")]
+        found = [(self.order(value), string_value(value) or "") for value in self.assigned(name)]
+        for text in self.strings:  # %config
+            word = re.search(rf"{name} *= *\W(\w+)", string_value(text) or "")
+            found += [(self.order(text), word[1])] if word else []
+        return sorted(found)
 
     def _is_shown(self, value: cst.BaseExpression) -> bool:
         """Return whether the notebook displays a value: not what only does something, by its name."""

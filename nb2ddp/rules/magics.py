@@ -56,6 +56,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from _cell(facts, shell)
         elif shell.kind == "bare" and name[:2] in ("", "__"):  # str(get_ipython()), if get_ipython():
             yield Edit.to(shell.call, "there is no IPython in a script", "None")
+        elif name == "ast_node_interactivity":
+            yield Drop(facts.statement(shell.call), "each value of a cell is shown, where it says so")
         else:
             why = f"get_ipython().{name} has no meaning in a script; remove it, or write it in Python"
             yield Decline(why, shell.call)

@@ -29,6 +29,12 @@ z
 # %%
 x
 y;
+# %%
+x
+InteractiveShell.ast_node_interactivity = "last_expr"
+# %%
+x
+y
 # output
 from IPython.core.interactiveshell import InteractiveShell
 InteractiveShell.ast_node_interactivity = "all"
@@ -38,11 +44,17 @@ ddp.show(b)
 ddp.show(x)
 y = 1; ddp.show(y); print(y)
 if y:
-    x
+    ddp.show(x)
 ddp.show(z)
 # %%
 x
 y;
+# %%
+ddp.show(x)
+InteractiveShell.ast_node_interactivity = "last_expr"
+# %%
+x
+ddp.show(y)
 
 # case: each value of a cell, by a magic
 %config InteractiveShell.ast_node_interactivity = "all"

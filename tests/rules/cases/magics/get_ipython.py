@@ -24,6 +24,12 @@ import IPython
 shell = None
 os.chdir("a")
 
+# case: which values it shows
+get_ipython().ast_node_interactivity = "all"
+x = 1
+# output
+x = 1
+
 # case: its class
 name = get_ipython().__class__.__name__
 # output
