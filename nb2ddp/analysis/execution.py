@@ -110,7 +110,7 @@ class Execution(Calls):
         """Return whether the notebook displays a value: not what only does something, by its name."""
         if not isinstance(value, cst.Call):
             return not isinstance(value, cst.Yield | cst.Await)
-        if isinstance(value.func, cst.Name) and (own := [*self._plain(value.func)]):
+        if own := [f for f in self.run_by(value.func) if f.name.value not in ("__init__", "__post_init__")]:
             yields = any(self.nodes(cst.Yield, within=f.body, own=True) for f in own)
             return yields or any(f.asynchronous or self.returned(f) for f in own)
         name, root = self.qualified(value.func), self.bound(root_of(value.func))

@@ -10,6 +10,27 @@ json.dump({}, file)
 # %%
 file.close()
 
+# case: methods of the notebook's classes
+class Runner:
+    def train(self, steps):
+        return {"steps": steps}
+    def save(self):
+        pass
+runner = Runner()
+runner.train(2)
+# %%
+runner.save()
+# output
+class Runner:
+    def train(self, steps):
+        return {"steps": steps}
+    def save(self):
+        pass
+runner = Runner()
+ddp.show(runner.train(2))
+# %%
+runner.save()
+
 # case: a command of the shell, by a name of it
 from IPython import get_ipython
 shell = get_ipython()
