@@ -1,8 +1,9 @@
 """Replace or report what only a notebook has: a display, a keyboard, Colab's services, logins, ports.
 
 Plots are saved to files, Colab's secrets come from the environment, and a login that asks for a token is removed,
-because HF_TOKEN or WANDB_API_KEY gives it. Code that waits for the keyboard before training stops the conversion. A
-server on a fixed port, code that goes through all global names, and paths that only this machine has, are noted.
+because HF_TOKEN or WANDB_API_KEY gives it. Code that waits for the keyboard before training stops the conversion, but
+where a variable may give it. A server on a fixed port, code that goes through all global names, and paths that only
+this machine has, are noted.
 
 .. code-block:: diff
 
@@ -153,12 +154,26 @@ def _keyboard(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
     if facts.is_after_training(call):
         why = "waits for a keyboard, which a script does not have: the run ends here, after training"
         yield Note(f"{name}() {why}", call)
+        return
+    why = f"{name}() waits for a keyboard, and a run of several processes has none"
+    if _is_behind_variable(facts, call):
+        yield Note(f"{why}: set the environment variable that is asked for before it", call)
     else:
-        why = f"{name}() waits for a keyboard, and a run of several processes has none; read the value from"
         why += (
-            " an environment variable (os.environ). A password or a token belongs there or in the platform's"
+            "; read the value from an environment variable (os.environ). A password or a token belongs there"
         )
-        yield Decline(f"{why} secret store, never in the notebook", call)
+        yield Decline(f"{why} or in the platform's secret store, never in the notebook", call)
+
+
+def _is_behind_variable(facts: Facts, call: cst.Call) -> bool:
+    """Match ``os.environ.get("HF_TOKEN") or input()``, and a branch that asks for a variable of the environment."""
+    conditions = [
+        of for of in facts.parents(call) if isinstance(of, cst.If | cst.IfExp | cst.BooleanOperation)
+    ]
+    tests = [of.left if isinstance(of, cst.BooleanOperation) else of.test for of in conditions]
+    values = [of.value for test in tests for name in facts.loads_in(test) for of in facts.bindings(name)]
+    codes = [cst_nodes.code_of(part) for part in (*tests, *values) if part is not None]
+    return any(re.search(r"\b(environ|getenv)\b", code) for code in codes)
 
 
 def _ends_kernel(facts: Facts, call: cst.Call) -> bool:
