@@ -19,19 +19,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Literal
 
 import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis import files
-from nb2ddp.analysis.common_paths import leaves, makes_folder
+from nb2ddp.analysis.common_paths import changes_state, leaves, makes_folder
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Finding, Gate, Rule
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Statement
+from nb2ddp.source.cells import Statement, root_of
 
 _DELETING = frozenset({"shutil.rmtree", "os.remove", "os.unlink", "os.rmdir"})
 _ONLY_DELETES = _DELETING | libraries.FILE_TESTS | {"print", "os.path.join"}
@@ -51,14 +52,15 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         seen.add(statement)
         if isinstance(statement, cst.If) and files.is_numbered(facts, statement):
             continue  # all ranks look for a free name before rank 0 makes the folder: the rule rank-zero sees to that
-        says = leaves(facts, statement) or _says_what_is_there(facts, statement)
+        deletes = _deletes(facts, statement)
+        says = leaves(facts, statement) or _says_what_is_there(facts, statement) or deletes == "and changes"
         parts = isinstance(decided, cst.If) and says
         if parts or facts.runs(statement, facts.needs_all) or not _may_make_files(facts, statement):
             # a rank that comes later would go another way
             looks = partial(files.looks_at_files, facts)
             yield from deferring(facts, decided.test, "all ranks go rank 0's way", looks)
             continue
-        if _deletes(facts, statement):  # a later rank would delete what rank 0 has made meanwhile
+        if deletes:  # a later rank would delete what rank 0 has made meanwhile
             yield Gate(statement, "rank-zero-then-wait", "one rank deletes")
             continue
         yield Gate(statement, "main-first", "rank 0 makes the files, the others find them")
@@ -88,18 +90,21 @@ def _path(facts: Facts, call: cst.Call) -> str:
     return "" if path is None else cst_nodes.code_of(path)
 
 
-def _deletes(facts: Facts, statement: Statement) -> bool:
-    """Match ``if os.path.exists(folder): shutil.rmtree(folder)``, and a body that deletes what its test asks for."""
+def _deletes(facts: Facts, statement: Statement) -> Literal["", "files", "and changes"]:
+    """Match ``if os.path.exists(a): shutil.rmtree(a)``, and a body that does more first: it may change values, too."""
     if not isinstance(statement, cst.If) or statement.orelse is not None:
-        return False
+        return ""
     calls = {call: facts.qualified(call.func) for call in facts.calls_in(statement.body)}
     gone = {_path(facts, call) for call, name in calls.items() if name in _DELETING}
-    if bool(gone) and _ONLY_DELETES.issuperset(calls.values()):
-        return True
-    asked, bound = {_path(facts, call) for call in facts.calls_in(statement.test)}, facts.binds_in(statement)
-    used = {name.partition(".")[0] for name in calls.values() if "." in name} - bound  # rows.append(), say
-    is_read = any(facts.is_read_outside(name, statement) for name in bound) or any(map(facts.bindings, used))
-    return bool(gone & asked) and not is_read
+    own, asked = facts.binds_in(statement), {_path(facts, call) for call in facts.calls_in(statement.test)}
+    is_read = any(facts.is_read_outside(name, statement) for name in own)
+    if not gone or not (_ONLY_DELETES.issuperset(calls.values()) or (gone & asked and not is_read)):
+        return ""
+    roots = (root_of(call.func) for call in calls if isinstance(call.func, cst.Attribute))
+    others = {root.value for root in roots if isinstance(root, cst.Name)} - own
+    items = {b.name for b in facts.bindings_in(statement) if isinstance(b.node, cst.For)}  # of a list outside
+    changes = items & facts.changes_in(statement) or changes_state(facts, statement)
+    return "and changes" if changes or not all(map(facts.is_imported, others)) else "files"
 
 
 def _decided(facts: Facts, call: cst.Call) -> cst.If | cst.IfExp | None:

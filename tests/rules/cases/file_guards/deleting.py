@@ -54,17 +54,29 @@ with ddp.main_process_only() as is_main:  # nb2ddp: one rank deletes
             archive.extractall("a")
             os.remove("a.zip")
 
-# case: an archive that is deleted, whose rows are added to others
+# case: a file that is deleted when its rows are kept
 rows = []
-if not os.path.exists("a.zip"):
-    rows.append(fetch("a.zip"))
-    os.remove("a.zip")
+if os.path.exists("a.npy"):
+    rows.append(load("a.npy"))
+    net.reset()
+    os.remove("a.npy")
 # output
 rows = []
-with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
-    if not os.path.exists("a.zip"):
-        rows.append(fetch("a.zip"))
-        os.remove("a.zip")
+if ddp.from_main_process(lambda: os.path.exists("a.npy")):
+    rows.append(load("a.npy"))
+    net.reset()
+    os.remove("a.npy")
+
+# case: a flag that is deleted when it has been seen
+if os.path.exists("slower"):
+    for group in opt.param_groups:
+        group["lr"] *= 0.5
+    os.remove("slower")
+# output
+if ddp.from_main_process(lambda: os.path.exists("slower")):
+    for group in opt.param_groups:
+        group["lr"] *= 0.5
+    os.remove("slower")
 
 # case: an archive that is deleted, whose rows are read
 if not os.path.exists("a.zip"):
