@@ -136,6 +136,11 @@ GIVES_DATA = re.compile(
     r"|[A-Z]\w*(?:Dataset(?:Loader)?|Data(?:Module|Loader)|Corpus)"
     r"|(?=[A-Z])\w*(?:Data(?![a-z])|Dataset|DataModule|Corpus)\w*\(\)\.(?:load|prepare|download|set_?up|process|fetch)(?:_\w+)?)"
 )
+# Classes of data sets whose constructor downloads and processes files for the notebook's own class.
+PREPARING_CLASSES = frozenset(
+    "torch_geometric.data.InMemoryDataset torch_geometric.data.Dataset torch_geometric.data.OnDiskDataset "
+    "dgl.data.DGLDataset dgl.data.DGLBuiltinDataset".split()
+)
 # What keeps the results of a function on disk.
 CACHES = frozenset("joblib.Memory joblib.memory.Memory diskcache.Cache".split())
 # Methods of a dataset whose result Datasets caches on disk.

@@ -234,6 +234,9 @@ class Kinds(Flow):
         marks = (mark.decorator for function in functions for mark in function.decorators)
         if any(not libraries.CACHES.isdisjoint(self.origins(each)) for each in (call.func, *marks)):
             return True  # of the notebook's own function
+        own = (d.node for d in self.definitions(name) if isinstance(d.node, cst.ClassDef))
+        if any(not libraries.PREPARING_CLASSES.isdisjoint(self.bases(node)) for node in own):
+            return True
         return method_of(call) in libraries.CACHED_METHODS and self.kind(self.owner(call)) == "dataset"
 
     def _downloads(self, call: cst.Call, name: str) -> bool:

@@ -14,6 +14,22 @@ def fit(net, batches):
         net(x).sum().backward()
         optimizer.step()
 
+# case: a class of the notebook whose base prepares files
+from torch_geometric.data import InMemoryDataset
+class Graphs(InMemoryDataset):
+    def process(self):
+        pass
+graphs = Graphs("data")
+fit(torch.nn.Linear(4, 1), graphs)
+# output
+from torch_geometric.data import InMemoryDataset
+class Graphs(InMemoryDataset):
+    def process(self):
+        pass
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    graphs = Graphs("data")
+fit(torch.nn.Linear(4, 1), graphs)
+
 # case: results of a function of the notebook that are kept on disk
 from joblib import Memory
 memory = Memory("cache")
