@@ -151,26 +151,20 @@ def _goes_through(facts: Facts, call: cst.Call) -> bool:
 
 
 def _keyboard(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
-    if facts.is_after_training(call):
-        why = "waits for a keyboard, which a script does not have: the run ends here, after training"
-        yield Note(f"{name}() {why}", call)
-        return
     why = f"{name}() waits for a keyboard, and a run of several processes has none"
-    if _is_behind_variable(facts, call):
+    if facts.is_after_training(call):
+        yield Note(f"{why}: it ends here, after training", call)
+    elif _is_behind_variable(facts, call):
         yield Note(f"{why}: set the environment variable that is asked for before it", call)
     else:
-        why += (
-            "; read the value from an environment variable (os.environ). A password or a token belongs there"
-        )
-        yield Decline(f"{why} or in the platform's secret store, never in the notebook", call)
+        why += "; read the value from an environment variable (os.environ). A password or a token belongs"
+        yield Decline(f"{why} there or in the platform's secret store, never in the notebook", call)
 
 
 def _is_behind_variable(facts: Facts, call: cst.Call) -> bool:
     """Match ``os.environ.get("HF_TOKEN") or input()``, and a branch that asks for a variable of the environment."""
-    conditions = [
-        of for of in facts.parents(call) if isinstance(of, cst.If | cst.IfExp | cst.BooleanOperation)
-    ]
-    tests = [of.left if isinstance(of, cst.BooleanOperation) else of.test for of in conditions]
+    asks = [of for of in facts.parents(call) if isinstance(of, cst.If | cst.IfExp | cst.BooleanOperation)]
+    tests = [of.left if isinstance(of, cst.BooleanOperation) else of.test for of in asks]
     values = [of.value for test in tests for name in facts.loads_in(test) for of in facts.bindings(name)]
     codes = [cst_nodes.code_of(part) for part in (*tests, *values) if part is not None]
     return any(re.search(r"\b(environ|getenv)\b", code) for code in codes)

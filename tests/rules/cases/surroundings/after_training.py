@@ -10,4 +10,4 @@ demo.launch(server_port=7860)
 
 # case: a question
 question = input()
-# note, line 1: input() waits for a keyboard, which a script does not have: the run ends here, after training
+# note, line 1: input() waits for a keyboard, and a run of several processes has none: it ends here, after training
