@@ -14,7 +14,7 @@ from nb2ddp.runtime.gradients import _nodes, _sum_in_buckets
 from nb2ddp.runtime.micro_batch_rows import _SUM, _Part, _Rows
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _Draws
-from nb2ddp.runtime.row_parts import _CLOSEST, _OF_FEW_ROWS, _RowParts
+from nb2ddp.runtime.row_parts import _CLOSE_FIGURES, _CLOSEST, _OF_FEW_ROWS, _RowParts
 from nb2ddp.runtime.run_state import _run, _say, _warn
 from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.step_plans import _in_parts, _planned, _Unit
@@ -199,10 +199,8 @@ class _DividedSteps:
         rows = _Rows(self.batches[turn].of(few, trims=False), rules.blocks)
         near, parts = rules.drops and torch.cuda.is_available(), _in_parts(rows, by_length=not self._meets)
         way = rows, parts, None, (rules.trims is True, rules.drops and not near)
-        with (
-            _with_backward(self.trainer, lambda *_, **__: None),
-            _without_dropout() if near else contextlib.nullcontext(),
-        ):
+        quiet = _without_dropout() if near else contextlib.nullcontext()
+        with _with_backward(self.trainer, lambda *_, **__: None), quiet:
             why = self._why_no_parts(way, self._compute_parts(turn, way, meanwhile=True), None, None)
         if not why:
             _checks.record(0.0)
@@ -258,7 +256,8 @@ class _DividedSteps:
             return _DRAWS
         tolerance, weights = _rounding(self.trainer), learnt.figure_weights(rows, parts)
         rules = learnt.narrow(rows, parts, [note.result[0] for note in notes], whole.result[0], tolerance)
-        if not rules or (alone is None and self.steps > 2):  # in the first step figures were 0: all ways hold
+        is_rough = alone is None and (len(rows.lengths) <= _run.world_size or tolerance > _CLOSE_FIGURES)
+        if not rules or (is_rough and self.steps > 2):  # in the first step figures were 0: all ways hold
             learnt.rules = rules or learnt.rules
             return "" if rules else _NO_SUM
         if alone:
@@ -271,7 +270,8 @@ class _DividedSteps:
                 return "the gradients of its rows do not add up"
         learnt.rules = rules
         figure = len(self.samples) == 1 and self.figures.learn([[whole]])
-        figure = figure or learnt.learn_figures(weights, notes, whole, _CLOSEST if alone else _OF_FEW_ROWS)
+        near = _OF_FEW_ROWS if is_rough else [of for of in _CLOSEST if of <= tolerance]
+        figure = figure or learnt.learn_figures(weights, notes, whole, near)
         if alone and not figure:
             learnt.branches |= learnt.asked | learnt.unlike(notes)
             learnt.asked.clear()

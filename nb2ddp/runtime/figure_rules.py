@@ -121,9 +121,7 @@ def _copied_from(path: _Path, paths: dict[_Path, None], seen: list[list[_Note]])
     for other in paths:
         changes = [note.changes.get(other) for notes in seen for note in notes if path in note.changes]
         pairs = zip(changes, values, strict=True)
-        if all(
-            c is not None and type(c.after) is int and c.after and c.after == value[0] for c, value in pairs
-        ):
+        if all(c is not None and type(c.after) is int and 1 < c.after == value[0] for c, value in pairs):
             return other
     return None
 
