@@ -356,7 +356,7 @@ FILE_TEST_METHODS = frozenset("exists is_file is_dir glob iterdir".split())
 # Methods that change the list, dict or set on which they are called.
 CHANGING_METHODS = frozenset(
     "append extend insert remove pop clear update setdefault add discard sort reverse "
-    "appendleft extendleft popleft popitem".split()
+    "appendleft extendleft popleft popitem train_from_iterator".split()
 )
 # Functions that change their first argument, a list.
 CHANGING_FUNCTIONS = frozenset(
@@ -364,7 +364,10 @@ CHANGING_FUNCTIONS = frozenset(
     "bisect.insort_left bisect.insort_right random.shuffle numpy.random.shuffle".split()
 )
 
-GENERATING_METHODS = frozenset({"generate", "fast_generate", "unsloth_generate"})
+# What comes out otherwise in each process: text, and the vocabulary of a tokenizer that is trained.
+GENERATING_METHODS = frozenset(
+    "generate fast_generate unsloth_generate train_from_iterator train_new_from_iterator".split()
+)
 
 # Calls before or after which a rule may insert code: each is put on a line of its own.
 MOVED_CALLS = (

@@ -36,6 +36,25 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
 t = SFTTrainer(llm)
 t.train()
 
+# case: a tokenizer that is trained
+tokenizer.train_from_iterator(rows, trainer=trainer)
+tokenizer.enable_padding()
+new = old.train_new_from_iterator(rows, 200)
+t = SFTTrainer(llm, tokenizer.encode_batch(rows), new)
+t.train()
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
+    if is_main:
+        tokenizer.train_from_iterator(rows, trainer=trainer)
+tokenizer = ddp.from_main_process(lambda: tokenizer)
+tokenizer.enable_padding()
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
+    if is_main:
+        new = old.train_new_from_iterator(rows, 200)
+new = ddp.from_main_process(lambda: new)
+t = SFTTrainer(llm, tokenizer.encode_batch(rows), new)
+t.train()
+
 # case: in a loop
 for q in questions:
     out = llm.generate(**q)
