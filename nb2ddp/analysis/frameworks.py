@@ -90,7 +90,7 @@ FRAMEWORKS = (
     Framework("NumPyro", "numpyro.*", "run", "", 'it computes with JAX: MCMC(..., chain_method="parallel") draws a chain on each GPU, and SVI trains on one'),
     Framework("MXNet", "mxnet.*", "fit", "mxnet.gluon.Trainer mxnet.autograd.record", "see its own documentation for several GPUs", beside="after"),
     Framework("MLX", "mlx.* mlx_lm.*", "", "mlx.nn.value_and_grad mlx.core.grad mlx_lm.tuner.*", "it trains on Apple's GPUs, and nb2ddp converts training on CUDA GPUs"),
-    Framework("a service's fine-tuning", "*", "fine_tuning.jobs.create fine_tuning.create fine_tunes.create finetuning.create_finetuned_model", "openai.FineTuningJob.create openai.FineTune.create", "it runs on the service's GPUs", beside="after"),
+    Framework("a service's fine-tuning", "openai.* mistralai.* together.* cohere.* azure.*", "fine_tuning.jobs.create fine_tuning.create fine_tunes.create finetuning.create_finetuned_model", "openai.FineTuningJob.create openai.FineTune.create", "it runs on the service's GPUs", beside="after"),
     Framework("a job of a cloud", "sagemaker.* google.cloud.aiplatform.* azure.* azureml.*", "fit run submit", "sagemaker.remote_function.*remote", "the job's own settings say on how many GPUs it runs", beside="after"),
     Framework("XGBoost", "xgboost.*", "fit", "xgboost.train xgboost.cv", "DDP does not change its training; for several GPUs it has xgboost.dask and xgboost.spark", beside="always"),
     Framework("LightGBM", "lightgbm.*", "fit", "lightgbm.train lightgbm.cv", "DDP does not change its training", beside="always"),

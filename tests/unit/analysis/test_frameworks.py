@@ -115,6 +115,10 @@ TRAINS: dict[str, tuple[list[str], str]] = {
         ["!python src/main.py fit --config c.yaml"],
         "the command `python src/main.py fit",
     ),
+    "a module of one's own": (
+        ["!python -m mine.train --lr 1"],
+        "2 -m mine.train --lr 1` starts it on two GPUs",
+    ),
     "a module's command": (["!python -m tool sft"], "the command `python -m tool sft`"),
     "a library, beside a backward() in no loop": (
         ["import torchkeras", "def step(x):\n    x.backward()", "torchkeras.KerasModel(net, x=1).fit(rows)"],
