@@ -169,9 +169,6 @@ def _running(facts: Facts, call: cst.Call, statement: Statement, why: str) -> It
     Elsewhere each rank runs its own: in a reward, or where a dataset makes its rows.
     """
     meets = facts.runs(statement, facts.needs_all)
-    if isinstance(facts.parent(call), cst.Expr) and _in_thread(facts, call):
-        yield Gate(statement, "rank-zero", why)
-        return
     if meets or not called_by_all(facts, call) or _may_be_skipped(facts, call):
         if facts.fetches_artifact(call):
             yield Note(f"{why}: download the artifact in a cell, and pass its folder on", call)
@@ -183,12 +180,6 @@ def _running(facts: Facts, call: cst.Call, statement: Statement, why: str) -> It
         yield from _on_rank_0(facts, call, why)
     else:
         yield Note("this runs on every rank, because its result is used", call)
-
-
-def _in_thread(facts: Facts, call: cst.Call) -> bool:
-    """Match a program that a thread starts for each job that it waits for: it waits for no rank, and none for it."""
-    sites = facts.sites(call) if facts.around(call, cst.While) is not None else ()
-    return any(facts.qualified(s.func) == "threading.Thread" for s in sites if isinstance(s, cst.Call))
 
 
 def _may_be_skipped(facts: Facts, call: cst.Call) -> Literal["", "file", "error"]:

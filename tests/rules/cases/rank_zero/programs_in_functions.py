@@ -15,30 +15,6 @@ trainer = Trainer(model, TrainingArguments("o", per_device_train_batch_size=4, g
 trainer.train()
 trainer.train()
 
-# case: in a thread that waits for jobs, and in one of a pool, whose files each rank may read at once
-import threading
-from concurrent.futures import ThreadPoolExecutor
-def send(jobs):
-    while (path := jobs.get()) is not None:
-        subprocess.run(["rsync", path, "there:"], check=True)
-def compress(path):
-    subprocess.run(["gzip", path])
-threading.Thread(target=send, args=(jobs,)).start()
-pool = ThreadPoolExecutor(1)
-pool.submit(compress, "a.log")
-# output
-import threading
-from concurrent.futures import ThreadPoolExecutor
-def send(jobs):
-    while (path := jobs.get()) is not None:
-        if ddp.is_main_process:  # nb2ddp: only rank 0 runs it
-            subprocess.run(["rsync", path, "there:"], check=True)
-def compress(path):
-    subprocess.run(["gzip", path])
-threading.Thread(target=send, args=(jobs,)).start()
-pool = ThreadPoolExecutor(1)
-pool.submit(compress, "a.log")
-
 # case: a process of asyncio's
 import asyncio
 async def tell(step):
