@@ -65,7 +65,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Edit.to(call, "plots go to files", shown)
         elif name in _KEYBOARD and name not in facts.bound_names:
             yield from _keyboard(facts, call, name)
-        elif name.startswith(f"{_COLAB}."):
+        elif name.startswith(f"{_COLAB}.") and not facts.definitions(name.rpartition(".")[2]):
             yield from _colab(facts, call, name.removeprefix(f"{_COLAB}."))
         elif name in _LOGINS and _asks_for_token(call, *_LOGINS[name]):
             yield from _login(facts, call, name.partition(".")[0])
@@ -226,12 +226,13 @@ def _is_of_colab(facts: Facts, node: cst.CSTNode) -> bool:
 
 
 def _is_asked(facts: Facts, node: cst.CSTNode) -> bool:
-    """Match what stands in a ``try`` that goes on where ``google.colab`` cannot be imported."""
-    tried = facts.around(node, cst.Try)
-    handlers = tried.handlers if tried is not None and facts.contains(tried.body, node) else ()
+    """Match what stands in a ``try``, or a ``suppress()``, that goes on where ``google.colab`` cannot be imported."""
+    tried = facts.around(node, cst.Try) or facts.around(node, cst.With)
+    handlers = tried.handlers if isinstance(tried, cst.Try) and facts.contains(tried.body, node) else ()
     caught = [cst_nodes.code_of(handler.type or cst.Name("Exception")) for handler in handlers]
+    caught += [c for item in getattr(tried, "items", ()) if "suppress(" in (c := cst_nodes.code_of(item))]
     imports = tried is not None and re.search(rf"from {_COLAB}[\w.]* import", cst_nodes.code_of(tried.body))
-    return bool(imports) and any(re.search("Import|ModuleNot|Exception", kind) for kind in caught)
+    return bool(imports) and any(re.search("ImportError|ModuleNotFound|Exception", kind) for kind in caught)
 
 
 rule = Rule("surroundings", __doc__, find, balanced=True)

@@ -50,13 +50,17 @@ try:
 except ImportError:
     IN_COLAB = False
 
-# case: a function of its page, or the notebook's own
+# case: told by a module of it, and by what lets the error go
+import contextlib
 try:
     from google.colab.patches import cv2_imshow
 except ImportError:
-    def cv2_imshow(image):
-        print(image.shape)
-cv2_imshow(image)
+    def cv2_imshow(x):
+        pass
+cv2_imshow(1)
+with contextlib.suppress(ImportError):
+    from google.colab import drive
+    root = "here"
 
 # case: a try that asks for something else
 try:
