@@ -159,7 +159,8 @@ def _percent(path: Path, text: str) -> Any:
     """Return the notebook in a script with ``# %%`` cells, or in marimo's; commented magics become magics again."""
     if is_marimo(text):
         return _marimo(path, text)
-    text = _EXPORTED_CELL.sub("# %%", text)
+    if not _CELL.search(text):
+        text = _EXPORTED_CELL.sub("# %%", text)
     if not _CELL.search(text):
         raise NotebookError(
             f"{path} is a Python script without `# %%` lines, which divide it into cells; "
