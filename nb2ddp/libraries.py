@@ -219,7 +219,7 @@ WRITING_FUNCTIONS = frozenset(
     "shutil.make_archive shutil.unpack_archive scipy.io.wavfile.write scipy.io.savemat scipy.sparse.save_npz "
     "soundfile.write torchaudio.save numpy.save numpy.savez numpy.savez_compressed numpy.savetxt "
     "os.makedirs os.mkdir os.fsync os.remove os.unlink os.rename os.renames os.replace os.rmdir os.removedirs os.link "
-    "os.symlink os.truncate "
+    "os.symlink os.truncate os.ftruncate os.posix_fallocate "
     "cv2.imwrite imageio.imwrite imageio.v2.imwrite imageio.v3.imwrite imageio.imsave skimage.io.imsave "
     "tifffile.imwrite torchvision.utils.save_image torchvision.io.write_png torchvision.io.write_jpeg "
     "safetensors.torch.save_file safetensors.torch.save_model torch.jit.save torch.onnx.export "
