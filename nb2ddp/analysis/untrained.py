@@ -92,8 +92,8 @@ def _stepped(facts: Facts) -> _Found:
         name = _GRADIENTS.fullmatch(facts.qualified(made.func))
         uses = (call for call in facts.live_calls if name and facts.is_made_of(call.func, made))
         if any(next(facts.loops_to(call), None) is not None for call in uses):
-            how = "compute its gradients with loss.backward()"
-            yield f"{_UNSEEN} what {name and name[0]}() trains here: {how}", made
+            how = "compute the gradients of what this trains, if it trains anything, with loss.backward()"
+            yield f"nb2ddp cannot follow what {name and name[0]}() is for here: {how}", made
 
 
 def _written(facts: Facts) -> _Found:

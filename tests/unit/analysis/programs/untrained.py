@@ -467,7 +467,7 @@ net = torch.nn.Linear(4, 1)
 gradients = grad(lambda p: functional_call(net, p, (x,)).mean())
 for _ in range(3):
     p = {k: p[k] - gradients(p)[k] for k in p}
-# answer: cannot follow the training of what torch.func.grad() trains here: compute its gradients with loss.backward()
+# answer: cannot follow what torch.func.grad() is for here: compute the gradients of what this trains
 # answer: cell 2
 
 # case: gradients of torch.func, once
