@@ -14,7 +14,7 @@ from nb2ddp.analysis.common_paths import called_by_all
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
 
-# A process makes what it names so for itself: in a function, it may be meant to be its own.
+# What names this process, or what it makes for itself: a folder that a function makes may be meant to be its own.
 _OF_PROCESS = frozenset("tempfile.mkdtemp os.getpid threading.get_ident threading.get_native_id".split())
 _IDS = _OF_PROCESS | libraries.SYSTEM_NUMBERS
 # Other calls in such a name: they return the same on every rank, without the other ranks.
@@ -93,7 +93,8 @@ def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
         places = [call for call, _ in facts.calls_of(inner.name.value)]
     if not all(called_by_all(facts, place) for place in places):
         return False
-    if _is_of_process(facts, value):
+    own_folder = "tempfile.mkdtemp" in (facts.qualified(call.func) for call in facts.calls_in(value))
+    if own_folder or (home is None and _is_of_process(facts, value)):
         return home is None and not (isinstance(made, cst.Call) and _keeps(facts, made))
     if facts.runs_once(inner) and not isinstance(holder, cst.Arg | cst.Lambda):
         return True

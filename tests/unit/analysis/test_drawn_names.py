@@ -51,6 +51,10 @@ NAME = "f'run-{time.time()}'"
         ("def own():\n    folder = tempfile.mkdtemp()\nown()", []),  # it may be meant to be the process's own
         ("for i in [1]:\n    os.listdir(f'a-{os.getpid()}')", ["f'a-{os.getpid()}'"]),
         ("print(f'process {os.getpid()}')\nuse(f'a-{os.getpid()}')\ndef use(x):\n    return x", []),
+        (
+            "def own():\n    a = f'a-{os.getpid()}'\n    os.makedirs(a)\n    return a\nown()",
+            ["f'a-{os.getpid()}'"],
+        ),
         (f"print({NAME})", []),
         (f"def now():\n    return {NAME}\nprint(now())", []),
         (f"for row in rows:\n    name = {NAME}\n    os.makedirs(name)", []),

@@ -92,8 +92,7 @@ import tempfile
 class Keeper:
     def __init__(self):
         self.folder = tempfile.mkdtemp()
-        self.file = f"best-{os.getpid()}.pt"
-        os.makedirs(os.path.join(self.folder, self.file))
+        os.makedirs(os.path.join(self.folder, "best"))
 keeper = Keeper()
 
 # last cell
