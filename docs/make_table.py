@@ -175,11 +175,8 @@ def text(node: ast.expr, bound: list[ast.Assign | ast.AugAssign]) -> str:
             for one in sorted(bound, key=lambda b: b.lineno):
                 targets = one.targets if isinstance(one, ast.Assign) else [one.target]
                 if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-                    found = (
-                        text(one.value, bound)
-                        if isinstance(one, ast.Assign)
-                        else found + text(one.value, bound)
-                    )
+                    added = text(one.value, [other for other in bound if other.lineno < one.lineno])
+                    found = added if isinstance(one, ast.Assign) else found + added
             return found
     return ""
 
