@@ -221,14 +221,14 @@ def test_what_travels_with_a_script_stays_small() -> None:
 # steps, micro-batches of each, their rows, what the rows are, and the share of the steps that checks may take
 COSTS = [
     (60, 1, 8, "plain", 0.03),
-    (60, 1, 8, "drops", 0.03),
+    pytest.param(60, 1, 8, "drops", 0.03, marks=pytest.mark.thorough),
     (60, 1, 8, "padded", 0.03),
     (60, 1, 8, "counted", 0.03),
     pytest.param(60, 1, 8, "a sum", 0.03, marks=pytest.mark.thorough),
     pytest.param(60, 1, 4, "plain", 0.03, marks=pytest.mark.thorough),
     (300, 1, 8, "padded", 0.01),
     pytest.param(300, 1, 8, "plain", 0.01, marks=pytest.mark.thorough),
-    (60, 2, 2, "plain", 0.03),
+    pytest.param(60, 2, 2, "plain", 0.03, marks=pytest.mark.thorough),
     pytest.param(60, 2, 2, "drops", 0.03, marks=pytest.mark.thorough),
     (60, 2, 4, "a sum", 0.03),
     pytest.param(60, 4, 2, "plain", 0.03, marks=pytest.mark.thorough),
