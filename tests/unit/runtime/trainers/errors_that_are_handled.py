@@ -12,6 +12,8 @@ class Odd(Trainer):
 def steps(count, size, fails, times=1):
     t = Odd(bert(), args(gradient_accumulation_steps=count, per_device_train_batch_size=size), train_dataset=cls_rows(64))
     t.fails = fails
+    ddp.init_process_group()
+    ddp.wrap_trainer(t)
     for _ in range(times):
         try:
             t.train()
