@@ -24,6 +24,9 @@ OUR_IMPORTS = {
     "numpy": frozenset({"numpy"}),
 } | {name: frozenset({name}) for name in sys.stdlib_module_names}
 
+# Before the names of the standard library in code that runs under Python 2, too.
+OLD_PREFIX = re.compile(r"^(?:six|future)\.moves\.")
+
 # Unsloth, and forks that kept its names.
 UNSLOTH_SHARDS = "2026.10.8"  # the first Unsloth whose own FSDP2 runs under torchrun
 UNSLOTH_PACKAGES = frozenset({"unsloth", "pantheraml"})

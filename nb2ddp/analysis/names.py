@@ -257,7 +257,7 @@ class Names(Tree):
         """
         known = self._qualified.get(node)
         if known is None:
-            known = self._qualified[node] = self._qualify(node)
+            known = self._qualified[node] = libraries.OLD_PREFIX.sub("", self._qualify(node))
         return known
 
     def _qualify(self, node: cst.CSTNode) -> str:

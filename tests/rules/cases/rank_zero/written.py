@@ -335,3 +335,12 @@ for x in xs:
 # last cell
 t = SFTTrainer(llm)
 t.train()
+
+# case: a download by a name that Python 2 has, too
+from six.moves.urllib.request import urlretrieve
+urlretrieve("https://x.org/a.gz", "a.gz")
+# output
+from six.moves.urllib.request import urlretrieve
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        urlretrieve("https://x.org/a.gz", "a.gz")
