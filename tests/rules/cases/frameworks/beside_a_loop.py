@@ -133,3 +133,9 @@ def fit(path):
     warm_up(load(path)).sum().backward()
 fit("s3://rows")
 # decline, line 2: this notebook trains with a job of a cloud...
+
+# case: a command that a cloud runs as a job
+from azure.ai.ml import MLClient, command
+client = MLClient(credential, "group")
+job = client.jobs.create_or_update(command(command="python train.py", compute="gpus"))
+# decline, line 3: this notebook trains with a job of a cloud...

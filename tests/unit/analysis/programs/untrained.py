@@ -118,6 +118,13 @@ run = Experiment(w, 'x').submit(job)
 # answer: trains with a job of a cloud
 # answer: cell 3
 
+# case: a service's own fine-tuning, by its SDK
+from vertexai.tuning import sft
+# %%
+sft.train(source_model="gemini", train_dataset="gs://rows.jsonl")
+# answer: trains with a service's fine-tuning
+# answer: cell 2
+
 # case: gradients of torch.func
 import torch
 # %%
