@@ -3,9 +3,9 @@
 .. code-block:: diff
 
      texts = ["one", "two"]
-    -display(len(texts))
+    -display(texts)
     -texts[0]
-    +print(len(texts))
+    +ddp.show(texts)
     +ddp.show(texts[0])
 """
 
@@ -21,7 +21,6 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Insert, Rule
 from nb2ddp.rewriting.runtime_calls import helper
-from nb2ddp.source import cst_nodes
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -35,12 +34,17 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Insert(last, "after", f"{helper(facts, 'save_plots')}()", why)
         for value in facts.shown(cell):
             yield Edit.inside(value, "a cell's last value is shown", helper(facts, "show"))
-    if "display" not in facts.bound_names:
-        for call in facts.calls:
-            if isinstance(call.func, cst.Name) and call.func.value == "display":
-                yield Edit(call, "only IPython knows display()", _printed)
+    for call in facts.calls:
+        name = facts.qualified(call.func)
+        unbound = name == "display" and name not in facts.bound_names
+        imported = name in _DISPLAYS and isinstance(facts.parent(call), cst.Expr)
+        if unbound or imported:
+            yield Edit.to(
+                call.func, "what is displayed is printed, or saved as a file", helper(facts, "show")
+            )
 
 
+_DISPLAYS = ("IPython.display.display", "IPython.core.display.display")
 # Methods that draw, whatever they belong to, where matplotlib or pandas is imported.
 _PLOTS = frozenset("plot hist scatter bar barh imshow boxplot pie fill_between errorbar contourf".split())
 _DRAWS = re.compile(r"plot|show|draw|hist(?!or)|scatter|semilog|visuali[sz]e")
@@ -73,15 +77,6 @@ def _showing(facts: Facts) -> Callable[[cst.Call], bool]:
     """Return a test for calls that show the figures, or close them."""
     ends = ("matplotlib.pyplot.show", "matplotlib.pyplot.close", helper(facts, "save_plots"))
     return lambda call: facts.qualified(call.func) in ends
-
-
-def _printed(node: cst.CSTNode) -> cst.CSTNode:
-    """Return ``print(...)`` with the arguments of ``display(...)``, without its keywords."""
-    assert isinstance(node, cst.Call)
-    for argument in node.args:
-        if argument.keyword is not None:
-            node = cst_nodes.without_keyword(node, argument.keyword.value)
-    return node.with_changes(func=cst.Name("print"))
 
 
 rule = Rule("cell-output", __doc__, find, balanced=True)

@@ -14,19 +14,23 @@ _plot_numbers = itertools.count(1)
 def save_plots() -> None:
     """Save the figures that a notebook would show, on rank 0, as plot_1.png and so on. No rank waits."""
     pyplot: Any = sys.modules.get("matplotlib.pyplot")
-    for number in pyplot.get_fignums() if pyplot else ():
-        if is_main_process:
-            pyplot.figure(number).savefig(f"plot_{next(_plot_numbers)}.png")
     if pyplot:
+        show(*map(pyplot.figure, pyplot.get_fignums()))
         pyplot.close("all")
 
 
-def show(value: Any) -> None:
-    """Print the last value of a cell, on rank 0; a figure of Plotly's is saved as plot_1.html. No rank waits."""
-    if not hasattr(type(value), "write_html"):
-        sys.displayhook(value)
-    elif is_main_process:
-        value.write_html(f"plot_{next(_plot_numbers)}.html")
+def show(*values: Any, **_: Any) -> None:
+    """Print what a notebook displays, on rank 0; figures are saved, Plotly's as plot_1.html. No rank waits.
+
+    What IPython's display() is told besides is of no use here.
+    """
+    for value in values:
+        of_plotly, of_matplotlib = (hasattr(type(value), name) for name in ("write_html", "gca"))
+        if not (of_plotly or of_matplotlib):
+            sys.displayhook(value)
+        elif is_main_process:
+            path = f"plot_{next(_plot_numbers)}.{'html' if of_plotly else 'png'}"
+            (value.write_html if of_plotly else value.savefig)(path)
 
 
 def on_main_process(function: Callable[..., Any]) -> Callable[..., Any]:

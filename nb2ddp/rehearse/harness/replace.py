@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +36,7 @@ def begin() -> None:
     around(subprocess, "check_output", functools.partial(_command, b""))
     around(os, "system", functools.partial(_command, 0))
     builtins.get_ipython = _Shell  # type: ignore[attr-defined]
-    builtins.display = lambda *values, **options: print(*values)  # type: ignore[attr-defined]
+    builtins.display = lambda *values, **options: [*map(sys.displayhook, values)]  # type: ignore[attr-defined]
     if "script" in PLAN and "vllm" in Path(PLAN["script"]).read_text(encoding="utf-8"):
         around(builtins, "__import__", _import)
 

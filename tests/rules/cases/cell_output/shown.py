@@ -73,8 +73,17 @@ for batch in batches:
 display(df, df.shape)
 # output
 for batch in batches:
-    print(batch)  # look at it
-print(df, df.shape)
+    ddp.show(batch, display_id=True)  # look at it
+ddp.show(df, df.shape)
+
+# case: display of IPython, and one whose handle is used
+from IPython.display import clear_output, display
+display(figure)
+handle = display(df, display_id=True)
+# output
+from IPython.display import clear_output, display
+ddp.show(figure)
+handle = display(df, display_id=True)
 
 # case: the notebook's own display
 def display(x):

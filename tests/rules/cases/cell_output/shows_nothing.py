@@ -12,10 +12,6 @@ plt.plot(losses);  # no text above the plot
 # case: print
 print(x)
 
-# case: display of IPython
-from IPython.display import display
-display(df)
-
 # case: training
 trainer.train()
 
