@@ -117,11 +117,12 @@ class Calls(Kinds):
     # ---- functions ------------------------------------------------------------------------------
 
     def called_functions(self, call: cst.Call) -> Sequence[cst.FunctionDef]:
-        """Return the functions that ``call`` calls, or passes as arguments (``dataset.map(f)``)."""
+        """Return the functions that ``call`` calls, or passes to what is out of sight (``dataset.map(f)``)."""
         if call not in self._functions:
             later = self._yields and not isinstance(self.parent(call), _ITERATING)  # [train(a), train(b)]
             found = [f for f in self.run_by(call.func) if not (later and self.is_generator(f))]
-            for argument in call.args if not self._passes_on(call) else ():
+            keeps = self._passes_on(call) or (found and not self._is_loose)
+            for argument in call.args if not keeps else ():
                 found += self._passed(argument.value)
             if isinstance(call.func, cst.Attribute) and call.func.attr.value in ("send", "__next__"):
                 found += self.iterated(call.func.value)
@@ -180,7 +181,7 @@ class Calls(Kinds):
             yield from self._plain(value)
         elif isinstance(value, cst.Attribute):
             yield from self._methods_of(value, by_name=False)
-        if isinstance(value, cst.Call) and self._passes_on(value):
+        if isinstance(value, cst.Name) or (isinstance(value, cst.Call) and self._passes_on(value)):
             yield from self._values.solve(value)
         else:
             yield from self.iterated(value)

@@ -43,8 +43,6 @@ def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list
     for index, seed in enumerate(statements):
         if seed in gated or not facts.runs(seed, makes_text) or facts.runs(seed, needs_all):
             continue
-        if _only_keeps(facts, seed, makes_text):
-            continue
         chain = _chain(facts, statements, index, is_for_all)
         if chain is not None:
             gated |= chain
@@ -55,16 +53,6 @@ def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list
             read |= {n for n in changed if any(here < facts.order(use) <= until for use in facts.loads_of(n))}
             shared[seed] = sorted(name for name in read if not _is_deleted_in(facts, name, seed))
     return frozenset(gated), shared
-
-
-def _only_keeps(facts: Facts, statement: Statement, wanted: Callable[[cst.Call], bool]) -> bool:
-    """Match ``log = Log(model, generate)`` of a class of the notebook that keeps the function, to call it later."""
-    match statement:
-        case cst.SimpleStatementLine(body=[cst.Assign(value=cst.Call(func=cst.Name(value=name)) as made)]):
-            of_class = any(isinstance(found.node, cst.ClassDef) for found in facts.definitions(name))
-            run = (*(f.body for f in facts.run_by(made.func)), *(argument.value for argument in made.args))
-            return of_class and not any(facts.runs(part, wanted) for part in run)
-    return False
 
 
 def _is_deleted_in(facts: Facts, name: str, statement: Statement) -> bool:

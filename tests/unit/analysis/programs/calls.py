@@ -506,3 +506,20 @@ values = list(steps(1))
 sum(values)
 # asked: sum(values)
 # answer: nothing
+
+# case: a function that a class keeps
+def f(): pass
+class Log:
+    def __init__(self, made_by):
+        self.made_by = made_by
+log = Log(f)
+# asked: Log(
+# answer: Log.__init__
+
+# case: a function that a function of the notebook passes on
+def f(): pass
+def each(rows, change):
+    return rows.map(change)
+each(rows, f)
+# asked: rows.map
+# answer: f
