@@ -152,7 +152,8 @@ def _goes_through(facts: Facts, call: cst.Call) -> bool:
 
 def _keyboard(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
     why = f"{name}() waits for a keyboard, and a run of several processes has none"
-    if facts.is_after_training(call):
+    runners = [top for top in facts.top_statements if facts.runs(top, lambda other: other is call)]
+    if facts.is_after_training(call) or (runners and all(map(facts.is_after_training, runners))):
         yield Note(f"{why}: it ends here, after training", call)
     elif _is_behind_variable(facts, call):
         yield Note(f"{why}: set the environment variable that is asked for before it", call)
