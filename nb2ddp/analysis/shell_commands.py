@@ -128,14 +128,10 @@ def _found(facts: Facts) -> Iterator[ShellCall]:
                 computed = cst_nodes.code_of(call.args[0].value) if known[0] is None else ""
                 kind = "output" if attr == "getoutput" else "system"
                 yield ShellCall(call, kind, text=texts[0], computed=computed)
-            elif None in known:
-                yield ShellCall(call, "other", attr)
-            elif attr in ("run_line_magic", "magic") and texts:
-                name, text = texts[0], texts[1] if len(texts) > 1 else ""
-                if attr == "magic":
-                    name, _, text = name.partition(" ")
+            elif attr in ("run_line_magic", "magic") and texts and None not in known:
+                name, _, text = " ".join(texts).partition(" ")
                 yield ShellCall(call, "line", name, text.strip())
-            elif attr == "run_cell_magic" and len(texts) == 3:
+            elif attr == "run_cell_magic" and len(texts) == 3 and None not in known:
                 yield ShellCall(call, "cell", texts[0], texts[1], texts[2])
             else:
                 yield ShellCall(call, "other", attr)
