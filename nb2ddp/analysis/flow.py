@@ -6,7 +6,7 @@ The def-use graph of all cells. It knows no library and no kind of value: what e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import cached_property
 from typing import TypeVar
 
@@ -14,18 +14,19 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.names import Names
+from nb2ddp.analysis.solver import Solver
 from nb2ddp.analysis.tree import grouped
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Binding, root_of
 from nb2ddp.source.cst_nodes import keyword_of, string_value, unnamed
 
-_DEPTH = 12  # how many names, attributes and items are followed to a literal
 _MANY = 12  # values that a use of a name may see
 _MOST = 40  # assignments of one name that are looked at
 # Functions that name a variable of the environment, and whether they only read it.
 _ENVIRONMENT = {"os.environ.get": True, "os.getenv": True} | dict.fromkeys(
     "os.environ.setdefault os.environ.pop os.putenv os.unsetenv".split(), False
 )
+_Steps = Generator[cst.BaseExpression, cst.BaseExpression | None, cst.BaseExpression | None]
 _DictLike = cst.Call | cst.Dict
 _Target = TypeVar("_Target", bound=cst.CSTNode)
 
@@ -248,14 +249,19 @@ class Flow(Names):
         of_dict = isinstance(node, cst.Call) and self.qualified(node.func) == "dict"
         return of_dict and all(a.keyword is not None for a in cst.ensure_type(node, cst.Call).args)
 
-    def value(self, node: cst.BaseExpression | None, depth: int = _DEPTH) -> cst.BaseExpression | None:
+    def value(self, node: cst.BaseExpression | None) -> cst.BaseExpression | None:
         """Return the literal, call or imported name that an expression stands for; None where that is open.
 
         Followed are names with one certain value, parameters, attributes of the notebook's own classes, items
         of dict literals, and conditional expressions whose condition is a literal; others are returned.
         """
-        if node is None or depth == 0:
-            return None
+        return None if node is None else self._literals.solve(node)
+
+    @cached_property
+    def _literals(self) -> Solver[cst.BaseExpression, cst.BaseExpression | None]:
+        return Solver(self._literal_steps, None)
+
+    def _literal_steps(self, node: cst.BaseExpression) -> _Steps:
         match node:
             case cst.Name(value="True" | "False" | "None"):
                 return node
@@ -263,50 +269,52 @@ class Flow(Names):
                 binding = self.binding(node)
                 if binding is None:
                     return node if self.is_imported(node.value) else None
-                return self._bound(binding, depth)
+                return (yield from self._bound(binding))
             case cst.Attribute(value=value, attr=cst.Name(value=name)):
                 root = root_of(node)
-                if isinstance(root, cst.Name) and self.value(root, depth - 1) is root:
+                if isinstance(root, cst.Name) and (yield root) is root:
                     return node  # of a module: torch.float16
-                return self._attribute(value, name, depth)
+                return (yield from self._attribute(value, name))
             case cst.Subscript(value=value) if (text := key_of(node)) is not None:
-                owner = self.value(value, depth - 1)
-                items = dict_items(owner) if self._is_dict(owner) else None
-                return self.value(items.get(text), depth - 1) if items is not None else None
+                owner = yield value
+                item = (dict_items(owner) or {}).get(text) if self._is_dict(owner) else None
+                return None if item is None else (yield item)
             case cst.Subscript(slice=[cst.SubscriptElement(slice=cst.Index())]):
                 return None
             case cst.IfExp(test=test, body=body, orelse=orelse):
-                decided = self.value(test, depth - 1)
+                decided = yield test
                 if not isinstance(decided, cst.Name) or decided.value not in ("True", "False", "None"):
                     return node
-                return self.value(body if decided.value == "True" else orelse, depth - 1)
+                return (yield body if decided.value == "True" else orelse)
         return node
 
-    def _bound(self, binding: Binding, depth: int) -> cst.BaseExpression | None:
+    def _bound(self, binding: Binding) -> _Steps:
         if binding.index is not None or self.is_changed(binding):
             return None
         if not isinstance(binding.node, cst.Param):
-            return self.value(binding.value, depth - 1)
+            return None if binding.value is None else (yield binding.value)
         given, default = list(self.given(binding)), binding.node.default
         some = given and len(given) == len(self._calls_into(binding.scope))
         if isinstance(default, cst.BaseExpression) and not some:
             given.append(default)
-        values = [self.value(value, depth - 1) for value in given]
+        values = []
+        for value in given:
+            values.append((yield value))
         same = len({cst_nodes.code_of(value) for value in values if value is not None}) == 1
         return values[0] if same and None not in values else None
 
-    def _attribute(self, owner: cst.BaseExpression, name: str, depth: int) -> cst.BaseExpression | None:
+    def _attribute(self, owner: cst.BaseExpression, name: str) -> _Steps:
         """Follow ``Config.x`` and ``config.x`` to ``x = ...`` in the body of the notebook's own class."""
-        called = self.value(owner, depth - 1) if not isinstance(owner, cst.Name) else owner
+        called = owner if isinstance(owner, cst.Name) else (yield owner)
         binding = self.binding(called)
         if binding is not None and isinstance(binding.value, cst.Call):  # an instance
             if binding.value.args or not isinstance(binding.value.func, cst.Name):
                 return None
             binding = self.binding(binding.value.func)
         own = binding.node if binding is not None else None
-        fields = [b for b in self.fields(name) if b.scope is own]
+        values = [b.value for b in self.fields(name) if b.scope is own]
         set_later = any(target.attr.value == name for target in self.attribute_targets)
-        return self.value(fields[0].value, depth - 1) if len(fields) == 1 and not set_later else None
+        return None if len(values) != 1 or values[0] is None or set_later else (yield values[0])
 
     def is_switched_off(self, node: cst.CSTNode) -> bool:
         """Return whether a node stands below ``if FP8:``, where the notebook has ``FP8 = False``, or in its else."""
