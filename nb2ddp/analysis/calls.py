@@ -177,12 +177,10 @@ class Calls(Kinds):
         yield from sorted(self._values.solve(function), key=self.order)
 
     def _passed(self, value: cst.BaseExpression) -> Iterator[cst.FunctionDef]:
-        if isinstance(value, cst.Name):
-            yield from self._plain(value)
-        elif isinstance(value, cst.Attribute):
+        if isinstance(value, cst.Attribute):
             yield from self._methods_of(value, by_name=False)
         if isinstance(value, cst.Name) or (isinstance(value, cst.Call) and self._passes_on(value)):
-            yield from self._values.solve(value)
+            yield from sorted(self._values.solve(value), key=self.order)
         else:
             yield from self.iterated(value)
 
