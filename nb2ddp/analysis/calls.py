@@ -167,7 +167,6 @@ class Calls(Kinds):
             yield from self._methods_of(function, by_name=True)
         elif isinstance(function, cst.Name):
             name = function.value
-            yield from self._plain(function)
             for definition in self._class_named(function):
                 for made_by in ("__init__", "__post_init__"):
                     yield from self._methods(definition, made_by)
@@ -204,16 +203,6 @@ class Calls(Kinds):
     def _passes_on(self, call: cst.Call) -> bool:
         """Match ``partial(f, x)``: what calls its result runs ``f``."""
         return self.qualified(call.func) in libraries.PASSING_FUNCTIONS
-
-    def _plain(self, name: cst.Name) -> Iterator[cst.FunctionDef]:
-        """Yield the functions of a name, of all cells: none that a local name hides."""
-        binding = self.binding(name)
-        local = binding.node if binding is not None and binding.scope is not None else None
-        if local is not None and not isinstance(local, cst.FunctionDef):
-            return
-        for found in self.definitions(name.value):
-            if isinstance(found.node, cst.FunctionDef) and not isinstance(found.scope, cst.ClassDef):
-                yield found.node
 
     def _value_steps(self, key: Key) -> Generator[Key, Functions, Functions]:
         """Evaluate which functions a value may be: ``step`` of ``step = make_step(model)``, ``steps["train"]``."""
