@@ -66,6 +66,13 @@ FAMILIES: dict[str, Callable[[int], list[str]]] = {
         "\n".join(f"ds = ds.map(f{i})" for i in range(n)),
         TRAIN,
     ],
+    "methods that pass on their parameter": lambda n: [
+        LOAD,
+        "class Table:\n    def to(self, device='cpu'):\n"
+        + "\n".join(f"        self.x{i} = self.x{i}.to(device)" for i in range(n)),
+        "table = Table().to(device='cuda')",
+        TRAIN,
+    ],
     "nested functions": lambda n: [
         LOAD,
         "def outer():\n" + "\n".join(f"    def f{i}(x):\n        return f{i}(x)" for i in range(n)),
@@ -96,7 +103,14 @@ FAMILIES: dict[str, Callable[[int], list[str]]] = {
     "installs with a variable": cells("version{i} = '1'\n!pip install package=={{version{i}}}"),
 }
 # those whose pieces meet one another, each in its own way
-QUICK = ("functions in a circle", "saves before training", "hand-written loops", "generations", "installs")
+QUICK = (
+    "functions in a circle",
+    "saves before training",
+    "hand-written loops",
+    "generations",
+    "installs",
+    "methods that pass on their parameter",
+)
 
 
 def seconds(notebook: list[str]) -> float:
