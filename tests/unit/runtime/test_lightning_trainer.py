@@ -408,5 +408,6 @@ ddp.finish()
     ended = lightning.run(tmp_path, START + TOOLS + program, 2, limit=100, environment=environment)
     assert not ended.hung
     assert ended.codes[0] == 1, ended.text
-    said = "a check failed at step 7: |have trained different models|the ranks went different ways"
+    # the seventh step, or a later one where a busy machine has made checks dear
+    said = "a check failed at step ([7-9]|1[0-9]): |have trained different models|the ranks went different ways"
     assert re.search(said, ended.text), ended.text
