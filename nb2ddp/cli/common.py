@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -87,6 +87,18 @@ def chosen(values: dict[str, Any]) -> Options:
     default = ParameterSource.DEFAULT
     typed = {name: value for name, value in values.items() if context.get_parameter_source(name) != default}
     return file_defaults(Path.cwd()).with_(**typed)
+
+
+def typed_options(context: click.Context, without: Collection[str] = ()) -> Iterator[str]:
+    """Yield the options that were given on the command line, as they can be typed again."""
+    for option in context.command.params:
+        name = str(option.name)
+        is_typed = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not isinstance(option, click.Option) or not is_typed or name in without:
+            continue
+        value = context.params[name]
+        for one in value if isinstance(value, tuple) else [value]:
+            yield from [option.opts[-1]] if one is True else [option.opts[-1], str(one)]
 
 
 def _arguments(setting: Setting) -> dict[str, Any]:

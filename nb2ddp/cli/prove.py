@@ -13,8 +13,10 @@ from nb2ddp.cli.rehearse import (
     data_files,
     data_option,
     empty_folder,
+    keep_option,
     python_of,
     python_option,
+    steps_option,
     timeout_option,
 )
 from nb2ddp.plain_text import json_text
@@ -24,23 +26,13 @@ from nb2ddp.plain_text import json_text
 @click.argument("notebook", type=PathName())
 @click.argument("script", type=PathName())
 @click.argument("arguments", metavar="[-- ARGUMENTS]", nargs=-1)
-@click.option(
-    "--steps",
-    type=click.IntRange(min=1),
-    default=4,
-    show_default=True,
-    help="Number of optimizer steps of a Trainer; loops run whole.",
-)
+@steps_option
 @option_for("nproc", type=click.IntRange(min=2), help="Number of processes.")
 @data_option
 @python_option
 @timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print only the report, as JSON, on stdout.")
-@click.option(
-    "--keep",
-    type=PathName(file_okay=False),
-    help="Keep all files that the runs write, in this folder.",
-)
+@keep_option
 def prove(
     notebook: Path,
     script: Path,

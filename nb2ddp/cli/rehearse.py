@@ -20,6 +20,7 @@ from nb2ddp.cli.common import (
     option_for,
     say,
     to_width,
+    typed_options,
     until_interrupted,
     unwritable,
     write_page,
@@ -29,6 +30,13 @@ from nb2ddp.plain_text import json_text
 
 _AS_CONVERTED = "Convert the NOTEBOOK with this, as `nb2ddp convert` does."
 
+steps_option = click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Number of optimizer steps of a Trainer; loops run whole.",
+)
 data_option = click.option(
     "--data",
     multiple=True,
@@ -44,17 +52,16 @@ timeout_option = click.option(
     metavar="SECONDS",
     help="Seconds without progress after which a run counts as hanging.  [default: by phase, 2 to 5 minutes]",
 )
+keep_option = click.option(
+    "--keep",
+    type=PathName(file_okay=False),
+    help="Keep all files that the runs write, in this folder.",
+)
 
 
 @click.command()
 @click.argument("target", metavar="DIR|NOTEBOOK", type=PathName())
-@click.option(
-    "--steps",
-    type=click.IntRange(min=1),
-    default=4,
-    show_default=True,
-    help="Number of optimizer steps of a Trainer; loops run whole.",
-)
+@steps_option
 @option_for("nproc", type=click.IntRange(min=2), help="Number of processes.")
 @option_for("strategy", help=_AS_CONVERTED)
 @option_for("batch", help=_AS_CONVERTED)
@@ -69,11 +76,7 @@ timeout_option = click.option(
     type=PathName(dir_okay=False),
     help="Append the result to FILE, as a line of JSON with the columns of nb2ddp's own ledger.",
 )
-@click.option(
-    "--keep",
-    type=PathName(file_okay=False),
-    help="Keep all files that the runs write, in this folder.",
-)
+@keep_option
 def rehearse(
     target: Path,
     steps: int,
@@ -131,10 +134,10 @@ def rehearse(
         for line in report.lines(result):
             echo(to_width(line, sys.stdout))
     if html is not None:
-        write_page(html, report.page(result, _command_line()))
+        write_page(html, report.page(result, _command_line(target)))
         say(f"wrote {html}")
     if ledger is not None:
-        append(row_of(result, _command_line()), ledger)
+        append(row_of(result, _command_line(target)), ledger)
         say(f"appended a row to {ledger}")
     if not result.passed:
         raise SystemExit(1)
@@ -183,16 +186,6 @@ def empty_folder(folder: Path) -> None:
         raise click.UsageError(f"--keep {folder} cannot be made: {error.strerror}.") from None
 
 
-def _command_line() -> str:
+def _command_line(target: Path) -> str:
     """Return the command that runs, with the options that were given."""
-    context = click.get_current_context()
-    given = []
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            continue
-        value = context.params[name]
-        for one in value if isinstance(value, tuple) else [value]:
-            option = [parameter.opts[0]] if isinstance(parameter, click.Option) else []
-            given += option if one is True else [*option, str(one)]
-    return shlex.join(["nb2ddp", "rehearse", *given])
+    return shlex.join(["nb2ddp", "rehearse", str(target), *typed_options(click.get_current_context())])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nb2ddp.cli.common import PathName, say, script_of, script_place
+from nb2ddp.cli.common import PathName, say, script_of, script_place, typed_options
 from nb2ddp.ddp_folder import SETUP
 from nb2ddp.errors import LaunchError
 
@@ -157,18 +157,9 @@ def _again(ctx: click.Context, script: Path) -> str | None:
 
     if not script.is_file() or not has_trainer(script.read_text(encoding="utf-8", errors="replace")):
         return None
-    words = ["nb2ddp", "run", str(script)]
-    for option in ctx.command.params:
-        value = ctx.params.get(str(option.name))
-        if (
-            not isinstance(option, click.Option)
-            or option.name in ("setup", "resume")
-            or value in (None, False)
-        ):
-            continue
-        words += [option.opts[-1]] if option.is_flag else [option.opts[-1], str(value)]
     torchrun = ["--", *ctx.meta[_TORCHRUN]] if ctx.meta[_TORCHRUN] else []
-    return shlex.join([*words, "--resume", *torchrun])
+    typed = typed_options(ctx, without=("setup", "resume"))
+    return shlex.join(["nb2ddp", "run", str(script), *typed, "--resume", *torchrun])
 
 
 @contextlib.contextmanager
