@@ -1,9 +1,8 @@
 """The contract of a converted folder: the names of its files, how they are written and read back.
 
-A new folder is staged beside its place and renamed, so it appears whole. In a folder that exists, the files are
-staged in a hidden folder, the report as the last, and renamed; whoever reads or writes the folder next finishes what a
-killed process has left. Nothing is replaced or removed that nb2ddp has not written, or that was edited since; with
-``force`` it is kept as `.bak`, and the next one as `.bak2`.
+The files are staged in a hidden folder, the report as the last, and renamed; whoever reads or writes the folder next
+finishes what a killed process has left. Nothing is replaced or removed that nb2ddp has not written, or that was edited
+since; with ``force`` it is kept as `.bak`, and the next one as `.bak2`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import itertools
 import json
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -194,8 +192,7 @@ def write(folder: Path, files: Mapping[str, str], report: Mapping[str, Any], *, 
     if _holds(folder, contents):
         return
     try:
-        if not os.path.lexists(folder) and _create(folder, contents):
-            return
+        folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
             _finish(folder)
             _update(folder, contents, force=force)
@@ -242,48 +239,13 @@ def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
     )
 
 
-def _create(folder: Path, contents: Mapping[str, bytes]) -> bool:
-    """Stage a new folder beside its place and rename it. Return False if another process was first."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".nb2ddp-{hashlib.sha256(os.fsencode(folder.name)).hexdigest()[:16]}-"
-    _remove_abandoned(folder.parent, prefix)
-    while True:
-        staged = folder.parent / f"{prefix}{secrets.token_hex(4)}"
-        staged.mkdir()
-        with contextlib.ExitStack() as held:
-            with contextlib.suppress(FileNotFoundError):
-                held.enter_context(locked(staged))
-            if not staged.exists():  # taken for abandoned before it was locked
-                continue
-            try:
-                for name, data in contents.items():
-                    _write_file(staged / name, data)
-                os.rename(staged, folder)
-            except BaseException as error:
-                shutil.rmtree(staged, ignore_errors=True)
-                if isinstance(error, OSError) and folder.is_dir():
-                    return False
-                raise
-        return True
-
-
-def _remove_abandoned(parent: Path, prefix: str) -> None:
-    """Remove staged folders whose process was killed: their lock is free."""
-    with contextlib.suppress(OSError):
-        for entry in list(os.scandir(parent)):
-            if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False):
-                with contextlib.suppress(OSError, OutputError), locked(Path(entry.path), 0) as held:
-                    if held:
-                        shutil.rmtree(entry.path)
-
-
 def _write_file(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     os.chmod(path, 0o755 if data.startswith(b"#!") else 0o644)
 
 
-# ---- replacing the files of a folder that exists ------------------------------------------------------
+# ---- replacing the files of a folder ------------------------------------------------------------------
 
 
 def refuse_edits(folder: Path, names: Collection[str], advice: str) -> None:

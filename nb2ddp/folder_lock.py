@@ -14,28 +14,27 @@ _WAIT_SECONDS = 10.0  # for another process that writes the folder; writing take
 
 
 @contextlib.contextmanager
-def locked(folder: Path, seconds: float | None = None, *, shared: bool = False) -> Iterator[bool]:
-    """Hold the advisory lock of a folder, which ends with its process. False: its file system knows none."""
+def locked(folder: Path, seconds: float | None = None, *, shared: bool = False) -> Iterator[None]:
+    """Hold the advisory lock of a folder, which ends with its process; none where its file system knows none."""
     try:
         import fcntl
     except ImportError:  # Windows
-        yield False
+        yield
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         deadline = time.monotonic() + (_WAIT_SECONDS if seconds is None else seconds)
-        held = False
-        while not held:
+        while True:
             try:
                 fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-                held = True
+                break
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise OutputError(f"{folder}: {_who_holds(handle)}") from None
                 time.sleep(0.02)
             except OSError:
                 break
-        yield held
+        yield
     finally:
         os.close(handle)
 
