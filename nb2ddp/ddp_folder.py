@@ -11,7 +11,6 @@ import contextlib
 import glob
 import hashlib
 import itertools
-import json
 import os
 import re
 import shutil
@@ -23,7 +22,7 @@ from typing import Any
 from nb2ddp.errors import FolderError, OutputError
 from nb2ddp.folder_lock import locked
 from nb2ddp.plain_text import json_text
-from nb2ddp.regular_files import bytes_of, opened
+from nb2ddp.regular_files import bytes_of, json_object, opened
 
 # What a conversion writes.
 SCRIPT = "train_ddp.py"
@@ -111,7 +110,7 @@ def read(folder: Path) -> ConvertedFolder:
         text_in(folder / SCRIPT),
         text_in(folder / SUPPORT) if (folder / SUPPORT).is_file() else None,
         text_in(folder / SETUP) if (folder / SETUP).is_file() else None,
-        _object(folder / REPORT),
+        json_object(folder / REPORT),
     )
 
 
@@ -138,17 +137,9 @@ def edited_since(folder: Path) -> list[str]:
     return [n for n in {**old, **new} if _digest_of(folder / n) not in (_ABSENT, old.get(n), new.get(n))]
 
 
-def _object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one where there is none that can be read."""
-    content: Any = None
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        content = json.loads(bytes_of(path))
-    return content if isinstance(content, dict) else {}
-
-
 def _digests(report: Path) -> dict[str, str]:
     """Return the digests of the other files by name, without names that lead out of the folder."""
-    entries = _object(report).get("files")
+    entries = json_object(report).get("files")
     if not isinstance(entries, dict):
         return {}
     return {n: d for n, d in entries.items() if isinstance(d, str) and _is_inside(n) and n != REPORT}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 _MOST_BYTES = 100_000_000
 
@@ -26,14 +29,22 @@ def opened(path: str, flags: int) -> int:
     return handle
 
 
-def bytes_of(path: Path) -> bytes:
+def bytes_of(path: Path, most: int = _MOST_BYTES) -> bytes:
     """Return what a file of ours, or one beside it, holds.
 
     Raises:
-        OSError: it is no regular file, cannot be read, or has over 100 MB.
+        OSError: it is no regular file, cannot be read, or has over ``most`` bytes.
     """
     with open(path, "rb", opener=opened) as file:
-        data = file.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise OSError(errno.EFBIG, f"it has over {_MOST_BYTES // 1_000_000} MB")
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it has over {most // 1_000_000} MB")
     return data
+
+
+def json_object(path: Path, most: int = _MOST_BYTES) -> dict[str, Any]:
+    """Return the JSON object in a file of at most ``most`` bytes; an empty one where none can be read."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        content = json.loads(bytes_of(path, most))
+        return content if isinstance(content, dict) else {}
+    return {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -21,6 +20,7 @@ from nb2ddp.doctor.outcome import Outcome, counted, fail, ok, warn
 from nb2ddp.launch.command import LAUNCHER_VARIABLES, torchrun_command, torchrun_environment
 from nb2ddp.launch.failure import ending
 from nb2ddp.launch.processes import RUN_ID_VARIABLE, end_processes, end_with_parent
+from nb2ddp.regular_files import json_object
 
 SLOW = 1.0
 """GB/s between GPUs: less is neither NVLink, nor PCIe, nor the memory that both share."""
@@ -177,20 +177,12 @@ def attempt(machine: Machine, backend: str, more: Mapping[str, str] | None = Non
                     time.sleep(0.05)
                     timed_out = time.monotonic() > deadline
                 # of processes that hang, one may fail because the other is ended first
-                notes = [_note(folder / f"rank{rank}.json") for rank in range(nproc)]
+                notes = [json_object(folder / f"rank{rank}.json") or {"stage": ""} for rank in range(nproc)]
             finally:
                 end_processes(run_id, grace=0 if timed_out else _GRACE, groups=[process.pid])
                 process.wait()
         text = log.read_text(encoding="utf-8", errors="replace")
     return judge(notes, text, timed_out=timed_out)
-
-
-def _note(path: Path) -> dict[str, Any]:
-    try:
-        note: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return note
-    except (OSError, ValueError):
-        return {"stage": ""}
 
 
 def judge(notes: list[dict[str, Any]], log: str, *, timed_out: bool) -> Tried:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -11,8 +10,8 @@ import unicodedata
 from pathlib import Path, PureWindowsPath
 
 from nb2ddp.errors import DownloadError
-from nb2ddp.kaggle.untrusted import dict_of, shown, text_of
-from nb2ddp.regular_files import bytes_of
+from nb2ddp.kaggle.untrusted import shown, text_of
+from nb2ddp.regular_files import json_object
 
 OWN = ".nb2ddp_fetch"
 """Our folder in it: files that are not complete yet, and the digests of those that are."""
@@ -43,7 +42,8 @@ class OutputFolder:
             self._own.mkdir(parents=True, exist_ok=True)
         except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle
             raise DownloadError(f"{folder} cannot be written: {_reason(error)}.") from None
-        self._digests = _digests(self._own / "files.json")
+        known = json_object(self._own / "files.json")
+        self._digests = {name: text_of(digest) for name, digest in known.items()}
 
     def place(self, name: str) -> Path:
         """Return the path of a remote file.
@@ -117,13 +117,6 @@ def _why_not(name: str) -> str | None:
     if parts[0].lower() == OWN:
         return "is a name that nb2ddp keeps for itself"
     return None
-
-
-def _digests(file: Path) -> dict[str, str]:
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        known = dict_of(json.loads(bytes_of(file)))
-        return {name: text_of(digest) for name, digest in known.items()}
-    return {}
 
 
 def _reason(error: Exception) -> str:

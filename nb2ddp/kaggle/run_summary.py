@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nb2ddp.kaggle.untrusted import count_of, dict_of, list_of, number_of, shown, text_of
+from nb2ddp.regular_files import json_object
 
 _MAX_BYTES = 1_000_000  # of run.json; ours has some 1,000
 
@@ -86,15 +86,8 @@ def newest_step(folder: Path) -> int:
 
 def newest_checkpoint(folder: Path) -> Path | None:
     """Return the newest whole checkpoint below a folder: the Trainer writes its state last."""
-    whole = [file.parent for file in _named(folder, "trainer_state.json") if _is_json(file)]
+    whole = [file.parent for file in _named(folder, "trainer_state.json") if json_object(file)]
     return max((path for path in whole if _step(path) > 0), key=_step, default=None)
-
-
-def _is_json(file: Path) -> bool:
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        json.loads(file.read_text(encoding="utf-8"))
-        return True
-    return False
 
 
 def hours_of(folder: Path) -> float | None:
@@ -107,12 +100,7 @@ def hours_of(folder: Path) -> float | None:
 
 def _record(file: Path) -> dict[str, Any] | None:
     """Return run.json, an empty record for one that cannot be read, and None where there is none."""
-    if not file.is_file():
-        return None
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        if file.stat().st_size <= _MAX_BYTES:
-            return dict_of(json.loads(file.read_text(encoding="utf-8")))
-    return {}
+    return json_object(file, _MAX_BYTES) if file.is_file() else None
 
 
 def _machine(run: dict[str, Any]) -> str:

@@ -176,7 +176,7 @@ def _read(folder: Path) -> Run:
         return Run(digest)
     again = f"remove {path} to begin a new run"
     try:
-        found = json.loads(bytes_of(path)[:_MOST_BYTES])
+        found = json.loads(bytes_of(path, _MOST_BYTES))
         run = Run(**{**found, "sessions": [Session(**each) for each in found["sessions"]]})
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise BundleError(f"{path} cannot be read ({error}); {again}.") from None

@@ -9,15 +9,13 @@ from __future__ import annotations
 import bisect
 import contextlib
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from nb2ddp.ddp_folder import REPORT
-from nb2ddp.regular_files import bytes_of
+from nb2ddp.regular_files import bytes_of, json_object
 
 _RULER = re.compile(r"# ---- cell (?P<cell>\d+)\b")
 _FRAME = re.compile(r'^(?:\[rank\d+\]:)?\s*File "(?P<file>[^"]+)", line (?P<line>\d+)')
@@ -82,9 +80,7 @@ def read_cell_map(script: Path) -> CellMap:
         data = bytes_of(script)
     except OSError:
         return CellMap(script)
-    report: Any = None
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        report = json.loads(bytes_of(script.with_name(REPORT)))
+    report = json_object(script.with_name(REPORT))
     try:
         if report["files"][script.name] == hashlib.sha256(data).hexdigest():
             runs = [tuple(int(number) for number in run) for run in report["source_map"]]

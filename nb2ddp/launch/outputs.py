@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from nb2ddp.regular_files import json_object
 
 _SEARCH_SECONDS = 3.0  # for files that a run has written, in a folder of any size
 _CACHES = {"__pycache__", "unsloth_compiled_cache", "huggingface_tokenizers_cache"}
@@ -81,7 +82,7 @@ class Outputs:
             name = "SentenceTransformer"
             return f"from sentence_transformers import {name}; model = {name}({quoted(folder)})"
         if (folder / "adapter_config.json").exists():
-            task = _value(folder / "adapter_config.json", "task_type")
+            task = json_object(folder / "adapter_config.json").get("task_type")
             name = _AUTO_PEFT.get(task if isinstance(task, str) else "", "AutoPeftModel")
             return f"from peft import {name}; model = {name}.from_pretrained({quoted(folder)})"
         name = _class_of(folder / "config.json")
@@ -100,19 +101,13 @@ class Outputs:
 
 def _class_of(configuration: Path) -> str:
     """Return the class of Transformers that a whole model was saved from; of a model with code of its own, none."""
-    match _value(configuration, "architectures"), _value(configuration, "auto_map"):
+    found = json_object(configuration)
+    match found.get("architectures"), found.get("auto_map"):
         case [str(name), *_], None if name.isidentifier():
             return name
         case _, dict(classes):
             return next((name for name in classes if str(name).startswith("AutoModelFor")), "AutoModel")
     return "AutoModel"
-
-
-def _value(configuration: Path, key: str) -> object:
-    """Return a value of a JSON file; None where the file has none that can be read."""
-    with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
-        return json.loads(configuration.read_text(encoding="utf-8")).get(key)
-    return None
 
 
 def quoted(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import re
 from collections.abc import Iterator
@@ -24,7 +23,8 @@ def secrets_in_text(text: str, place: str) -> list[Secret]:
 def secrets_in_file(path: Path) -> list[Secret]:
     """Return the secrets in a notebook's file; none in one that cannot be read."""
     try:
-        notebook = json.loads(_decoded(bytes_of(path)))
+        data = bytes_of(path)
+        notebook = json.loads(data.decode(json.detect_encoding(data), "replace"))
     except (OSError, ValueError, RecursionError):
         return []
     return secrets_in_notebook(notebook, str(path))
@@ -37,16 +37,6 @@ def secrets_in_notebook(notebook: Any, name: str = "") -> list[Secret]:
     """
     before = f"{name}: " if name else ""
     return scan([Text(f"{before}{place}", text, is_code) for place, text, is_code in _parts(notebook)])
-
-
-def _decoded(data: bytes) -> str:
-    """Return a file's text, with or without a byte order mark."""
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return data.decode("utf-16")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
 
 
 def _parts(notebook: Any) -> Iterator[tuple[str, str, bool]]:

@@ -99,7 +99,7 @@ ROOMS: dict[str, set[str]] = {
     "page": {"conversion", "ddp_folder", "options", "rendering", "rewriting", "secrets", "source"},
     "web": {"conversion", "ddp_folder", "errors", "options", "page", "rendering", "source"},
     "kaggle": {"ddp_folder", "errors", "monitor", "regular_files", "secrets", "targets", "waiting"},
-    "doctor": {"ddp_folder", "errors", "kaggle", "launch", "libraries", "monitor", "source"},
+    "doctor": {"ddp_folder", "errors", "kaggle", "launch", "libraries", "monitor", "regular_files", "source"},
     "rehearse": {
         *("analysis", "conversion", "ddp_folder", "errors", "launch", "monitor", "options", "output_file"),
         *("rendering", "rewriting", "rules", "secrets", "source", "waiting"),
