@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import sys
 from pathlib import Path
@@ -25,7 +26,6 @@ import make_table  # noqa: E402
 import nb2ddp  # noqa: E402
 from nb2ddp import errors, runtime  # noqa: E402
 from nb2ddp.cli.rules import page_of  # noqa: E402
-from nb2ddp.conversion.report_schema import report_schema  # noqa: E402
 from nb2ddp.jupyter.result import Result  # noqa: E402
 from nb2ddp.rules import RULES  # noqa: E402
 
@@ -200,7 +200,7 @@ def _prose(docstring: str) -> str:
 
 
 def _report() -> str:
-    schema = report_schema()
+    schema = json.loads(_read("docs/report.schema.json"))
     rows = [make_table.row(f"`{name}`", of["description"]) for name, of in schema["properties"].items()]
     entry = schema["properties"]["changes"]["items"]["properties"]
     rows += [make_table.row(f"`changes[].{name}`", of["description"]) for name, of in entry.items()]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
-import json
 import re
 import sys
 from pathlib import Path
@@ -21,7 +20,6 @@ from nb2ddp import errors
 from nb2ddp.cli import main as command_line
 from nb2ddp.cli.rules import page_of
 from nb2ddp.conversion.pipeline import convert_notebook
-from nb2ddp.conversion.report_schema import report_schema
 from nb2ddp.jupyter.arguments import ARGUMENTS
 from nb2ddp.jupyter.magic import DDPMagics
 from nb2ddp.options import Setting, settings
@@ -318,12 +316,7 @@ def readme() -> str:
     return _DIFF.sub(lambda found: f"{found[1]}```diff\n{text}\n```\n{found[2]}", page)
 
 
-def schema() -> str:
-    return json.dumps(report_schema(), indent=2) + "\n"
-
-
 PAGES = {
-    DOCS / "report.schema.json": schema,
     DOCS / "handled.md": handled,
     DOCS / "commands.md": commands,
     DOCS / "exit_codes.md": exit_codes,

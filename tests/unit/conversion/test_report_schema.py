@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from nb2ddp.cli import main
-from nb2ddp.conversion.report_schema import report_schema
 from tests.support import ROOT, SAMPLES
 
 NOTEBOOKS = sorted([*SAMPLES.glob("*.ipynb"), *(ROOT / "tests" / "notebooks").glob("*.ipynb")])[:12]
@@ -19,8 +18,9 @@ NOTEBOOKS = sorted([*SAMPLES.glob("*.ipynb"), *(ROOT / "tests" / "notebooks").gl
 
 @pytest.fixture(scope="module")
 def schema() -> jsonschema.Draft202012Validator:
-    jsonschema.Draft202012Validator.check_schema(report_schema())
-    return jsonschema.Draft202012Validator(report_schema())
+    document = json.loads((ROOT / "docs" / "report.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(document)
+    return jsonschema.Draft202012Validator(document)
 
 
 def printed(*arguments: str | Path) -> Any:
