@@ -209,7 +209,7 @@ def _syntax_error(text: str, script: Script | None) -> Change | None:
     try:
         check(text, SCRIPT, parses=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        place = script.origin(getattr(error, "lineno", None) or 0) if script else None
+        place = script.places.get(getattr(error, "lineno", None) or 0) if script else None
         said = str(getattr(error, "msg", error))
         for sign, why in _ACROSS_CELLS.items():
             if sign in said and place is not None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nb2ddp.conversion import secret_notes
 from nb2ddp.conversion.pipeline import Conversion
-from nb2ddp.conversion.script import Script
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.plain_text import terminal_safe
 from nb2ddp.rewriting.findings import Batch, Change, TooLarge
-from nb2ddp.source import ipython_syntax
 from nb2ddp.source.cells import Place
 from nb2ddp.source.file_lines import file_lines
 
@@ -23,7 +21,6 @@ def as_json(conversion: Conversion) -> dict[str, Any]:
 
     ``source_map`` holds runs of the script's lines: [first line, how many, cell, first line in the cell].
     """
-    places = notebook_places(conversion.script) if conversion.script else {}
     return {
         "notebook": str(conversion.notebook),
         "status": conversion.status,
@@ -34,27 +31,11 @@ def as_json(conversion: Conversion) -> dict[str, Any]:
         ],
         "declined": [_entry(change) for change in conversion.declined],
         "notes": [_sentence(change) for change in conversion.notes],
-        "source_map": list(_runs(places)),
+        "source_map": list(_runs(conversion.script.places if conversion.script else {})),
     }
 
 
-def notebook_places(script: Script) -> dict[int, Place]:
-    """Return the notebook's place for each line (from 1) of the script; lines that nb2ddp added have none."""
-    origins = {
-        number: ipython_syntax.align(cell.python.text.split("\n"), script.rewritten[number].split("\n"))
-        for number, cell in script.cells.items()
-        if number in script.rewritten
-    }
-    places = {}
-    for number, line in enumerate(script.lines, start=1):
-        if line.cell in origins and line.text.strip():
-            old = origins[line.cell]
-            python = script.cells[line.cell].python
-            places[number] = Place(line.cell, python.notebook_line(old[min(line.number, len(old) - 1)]))
-    return places
-
-
-def _runs(places: dict[int, Place]) -> Iterator[list[int]]:
+def _runs(places: Mapping[int, Place]) -> Iterator[list[int]]:
     run: list[int] = []
     for number, place in places.items():
         if run and (number, place.cell, place.line) == (run[0] + run[1], run[2], run[3] + run[1]):

@@ -52,37 +52,43 @@ class Script:
         return "\n".join(line.text for line in self.lines).rstrip() + "\n"
 
     @cached_property
-    def _places(self) -> Mapping[int, Sequence[tuple[int, int]]]:
+    def _numbers(self) -> Mapping[int, Sequence[tuple[int, int]]]:
         """For each cell its lines that are in the script: number in the cell, and in the script from 1."""
-        places: dict[int, list[tuple[int, int]]] = {}
+        numbers: dict[int, list[tuple[int, int]]] = {}
         for number, line in enumerate(self.lines, start=1):
             if line.cell:
-                places.setdefault(line.cell, []).append((line.number, number))
-        return places
+                numbers.setdefault(line.cell, []).append((line.number, number))
+        return numbers
 
-    def origin(self, number: int) -> Place | None:
-        """Return the notebook's place of a line of the script (from 1); None for what nb2ddp put in."""
-        if not 1 <= number <= len(self.lines) or not self.lines[number - 1].cell:
-            return None
-        line = self.lines[number - 1]
-        cell = self.cells[line.cell]
-        old = align(cell.python.text.split("\n"), self.rewritten[line.cell].split("\n"))
-        return Place(line.cell, cell.python.notebook_line(old[min(line.number, len(old) - 1)]))
+    @cached_property
+    def places(self) -> Mapping[int, Place]:
+        """The notebook's place of each line (from 1) of the script; lines that nb2ddp added have none."""
+        origins = {
+            number: align(self.cells[number].python.text.split("\n"), text.split("\n"))
+            for number, text in self.rewritten.items()
+        }
+        places = {}
+        for number, line in enumerate(self.lines, start=1):
+            if line.cell and line.text.strip():
+                old = origins[line.cell]
+                python = self.cells[line.cell].python
+                places[number] = Place(line.cell, python.notebook_line(old[min(line.number, len(old) - 1)]))
+        return places
 
     def line(self, place: Place | None) -> int | None:
         """Return the script's line (from 1) of a place in the notebook; None if the cell is not in the script."""
-        if place is None or place.cell not in self._places:
+        if place is None or place.cell not in self._numbers:
             return None
         moved = self._moved[place.cell]
         wanted = moved[min(bisect_left(self.cells[place.cell].python.lines, place.line), len(moved) - 1)]
-        here = self._places[place.cell]
+        here = self._numbers[place.cell]
         return here[min(bisect_left(here, (wanted, 0)), len(here) - 1)][1]
 
     @cached_property
     def _moved(self) -> Mapping[int, Sequence[int]]:
         """For each cell the line (from 0) that each of its lines became when it was rewritten."""
         moved: dict[int, list[int]] = {}
-        for number in self._places:
+        for number in self._numbers:
             old, new = self.cells[number].python.text.split("\n"), self.rewritten[number].split("\n")
             moved[number] = [
                 min(c + n, max(d - 1, c))

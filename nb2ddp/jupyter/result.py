@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.conversion.report import notebook_places
 from nb2ddp.conversion.script import Script
 from nb2ddp.launch.outputs import Outputs
 from nb2ddp.monitor import charts
@@ -157,7 +156,7 @@ class Places:
     def __init__(self, path: Path, script: Script, *, notebook: str | None) -> None:
         """``notebook``: the file that the cells are in; None: this session."""
         self._path, self._notebook = str(path.absolute()), notebook
-        self._places = notebook_places(script)
+        self._places = script.places
 
     def of(self, line: int) -> Place | None:
         """Return the place that a line of the script (from 1) came from; None for a line of nb2ddp."""
