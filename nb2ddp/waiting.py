@@ -51,12 +51,10 @@ class Waiting:
         line = f"nb2ddp: [{clock(elapsed)}] {what}"
         if self._moves:
             self._count += 1
-            before, self._drawn = (
-                self._drawn,
-                f"{_SPINNER[self._count % 4]} {line}"[: _columns(self._stream) - 1],
-            )
+            before = len(self._drawn)
+            self._drawn = f"{_SPINNER[self._count % 4]} {line}"[: _columns(self._stream) - 1]
             # spaces and no "erase line", which the output of a notebook's cell does not know
-            self._write(f"\r{self._drawn.ljust(len(before))}")
+            self._write(f"\r{self._drawn.ljust(before)}")
         else:
             self._next = silent + (_EVERY_SECONDS if self._is_new else _SELDOM_SECONDS)
             self._write(f"{line}\n")

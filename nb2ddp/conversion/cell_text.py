@@ -6,7 +6,7 @@ import __future__
 import re
 
 from nb2ddp.source import ipython_syntax
-from nb2ddp.source.syntax_check import check
+from nb2ddp.source.syntax_check import NOT_PYTHON, check
 
 # Magics that are shell commands, which IPython runs without their `%` where no variable has the name.
 _COMMANDS = r"pip3?|conda|mamba|uv|ls|ll|cd|pwd|mkdir|rmdir|cp|mv|rm|cat|less|more"
@@ -45,6 +45,6 @@ def without_futures(source: str) -> tuple[str, list[str]]:
 def _is_valid(source: str) -> bool:
     try:
         check(ipython_syntax.to_python(source).text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except NOT_PYTHON:
         return False
     return True

@@ -37,7 +37,6 @@ class DDPExporter(Exporter):
         conversion = convert_notebook(notebook_of(path, copy))
         if conversion.status != "converted":
             raise NotebookError("\n".join(lines(conversion)))
-        resources.setdefault("outputs", {})[f"./{SUPPORT}"] = conversion.files[
-            SUPPORT
-        ].encode()  # written beside it
+        beside = resources.setdefault("outputs", {})
+        beside[f"./{SUPPORT}"] = conversion.files[SUPPORT].encode()
         return conversion.files[SCRIPT], resources

@@ -28,7 +28,7 @@ from nb2ddp.source import ipython_syntax
 from nb2ddp.source.cells import CodeCell, Place, parse_cell
 from nb2ddp.source.notebook import Notebook, read_notebook
 from nb2ddp.source.parser import UnreadError
-from nb2ddp.source.syntax_check import check
+from nb2ddp.source.syntax_check import NOT_PYTHON, check
 from nb2ddp.targets.kaggle import GPUS, input_sources, kaggle_bundle, oversize
 
 _MOST_CODE = 150_000  # real notebooks have up to 7,000; a conversion takes seconds then
@@ -208,7 +208,7 @@ def _syntax_error(text: str, script: Script | None) -> Change | None:
     """Compile, never run, what was generated. ``script``: the lines of the text with their cells."""
     try:
         check(text, SCRIPT, parses=True)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except NOT_PYTHON as error:
         place = script.places.get(getattr(error, "lineno", None) or 0) if script else None
         said = str(getattr(error, "msg", error))
         for sign, why in _ACROSS_CELLS.items():

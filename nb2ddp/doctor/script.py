@@ -20,14 +20,17 @@ def imports_of(folder: Path) -> tuple[str, ...]:
 
     Raises NotebookError when there is no script that can be read.
     """
-    from nb2ddp.source.syntax_check import parse  # LibCST, which the doctor does without elsewhere
+    from nb2ddp.source.syntax_check import (
+        NOT_PYTHON,
+        parse,
+    )  # LibCST, which the doctor does without elsewhere
 
     path = folder / SCRIPT
     if not path.is_file():
         raise NotebookError(f"{folder} holds no {SCRIPT}; `nb2ddp convert` makes one.")
     try:
         module = parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except (OSError, *NOT_PYTHON) as error:
         raise NotebookError(f"{path} is not Python that can be read ({error}).") from None
     return tuple(dict.fromkeys(_imports(module)))
 

@@ -99,12 +99,7 @@ class _Names:
         uses: set[str] = set()
         try:
             tree = syntax_check.parse(ipython_syntax.to_python(ran.source).text)
-        except (
-            SyntaxError,
-            ValueError,
-            RecursionError,
-            MemoryError,
-        ):  # the converter says what is wrong with it
+        except syntax_check.NOT_PYTHON:  # the converter says what is wrong with it
             return cls(ran, first, frozenset(), frozenset())
         for node in ast.walk(tree):
             if isinstance(node, ast.Name):

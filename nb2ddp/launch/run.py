@@ -308,13 +308,10 @@ def _wait(
             now = time.monotonic()
             if len(signals.received) > heard:
                 if heard == 0:
-                    known = processes.processes_of(
-                        run_id
-                    )  # a descendant may lose its parent, and so be lost to us
-                    first = signals.received[0]
-                    processes.send_signal(
-                        process.pid, signal.SIGINT if first == signal.SIGINT else signal.SIGTERM
-                    )
+                    # a descendant may lose its parent, and so be lost to us
+                    known = processes.processes_of(run_id)
+                    is_interrupt = signals.received[0] == signal.SIGINT
+                    processes.send_signal(process.pid, signal.SIGINT if is_interrupt else signal.SIGTERM)
                     if not signals.quiet:
                         say("stopping all processes; a second signal (Ctrl-C) kills them at once")
                     deadline = min(deadline, now + grace)

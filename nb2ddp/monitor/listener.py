@@ -69,7 +69,7 @@ class Listener:
         self._waiting.clear()
         if not (
             self._line_ended or self._quiet
-        ):  # a bar stands there, and what is said next has a line of its own
+        ):  # a bar stands there, and what follows has a line of its own
             with contextlib.suppress(OSError, ValueError):
                 print(file=sys.stderr, flush=True)
 

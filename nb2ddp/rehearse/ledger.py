@@ -47,9 +47,7 @@ class Row:
     as_it_is_losses: list[float] = field(default_factory=list)
     as_it_is_difference: float | None = None
     as_it_is_seconds: float | None = None
-    notes: dict[str, str] = field(
-        default_factory=dict
-    )  # by column: what was seen where it is not as promised
+    notes: dict[str, str] = field(default_factory=dict)  # by column: what is not as promised
     date: str = ""
     load: float | None = None  # of the machine when the runs began: processes that wanted a core
     command: str = ""

@@ -221,7 +221,9 @@ def observe(run: Run) -> list[Rank]:
 
 def _rank(run: Run, number: int) -> Rank:
     ending: Note = next(iter(_notes(run.notes / f"exit-{number}.json")), {})
-    stack = _text(run.notes / f"stack-{number}.txt").strip()
+    stack = _text(
+        run.notes / f"stack-{number}.txt"
+    ).strip()  # of each thread, innermost call first, the main one last
     return Rank(
         number,
         _notes(run.notes / f"notes-{number}.jsonl"),
@@ -229,9 +231,7 @@ def _rank(run: Run, number: int) -> Rank:
         ending.get("time", 0.0),
         len(_text(run.notes / f"rank{number}.out").splitlines()),
         log_tail(run.notes / f"rank{number}.err"),
-        stack.split("\n\n")[
-            -1
-        ].strip(),  # the main thread's part of what faulthandler wrote, innermost call first
+        stack.rpartition("\n\n")[2].strip(),
         run.notes / f"parameters-{number}.f32",
         run.folder,
     )

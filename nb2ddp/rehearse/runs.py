@@ -153,9 +153,8 @@ def _start(run: Run, settings: Settings, scratch: Path) -> subprocess.Popen[byte
     if plan["handmade"]:
         environment["ACCELERATE_USE_CPU"] = "true"
     if run.nproc and shards(script.read_text(encoding="utf-8")):
-        environment["TORCH_COMPILE_DISABLE"] = (
-            "1"  # Unsloth compiles for shards; on a CPU that takes a minute
-        )
+        # Unsloth compiles for shards; on a CPU that takes a minute
+        environment["TORCH_COMPILE_DISABLE"] = "1"
     with (run.notes / "output.txt").open("wb") as output:
         run.started = time.time()
         return subprocess.Popen(
@@ -243,9 +242,9 @@ class Following:
         reached = {states[name].partition(" ")[0] for _, name in _names(run)}
         if "trained" in reached:
             return "after training", patience.end
-        return (
-            ("in training", patience.training) if "step" in reached else ("before training", patience.start)
-        )
+        if "step" in reached:
+            return "in training", patience.training
+        return "before training", patience.start
 
     def show_stacks(self, run: Run) -> None:
         """Make each rank write its stack to a file, by the signal that `notes.begin` has registered."""

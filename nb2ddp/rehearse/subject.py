@@ -14,13 +14,12 @@ from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import FolderError, RehearsalError
 from nb2ddp.options import Options
 from nb2ddp.source.notebook import Notebook, read_notebook
-from nb2ddp.source.syntax_check import parse
+from nb2ddp.source.syntax_check import NOT_PYTHON, parse
 
 if TYPE_CHECKING:
     from nb2ddp.analysis.facts import Facts
     from nb2ddp.rewriting.findings import Rule
 
-_NO_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
 _SEEDED_START = re.compile(r"^(?:[\w, ]+ = )?(?:\w+\.)?init\((?:seed=)?(?P<seed>\d+)[,)]", re.MULTILINE)
 _STARTS_RANKS = re.compile(
     r"(?:.*\.)?(?:mp|multiprocessing)\.(?:spawn|start_processes)|(?:.*\.)?notebook_launcher"
@@ -112,7 +111,7 @@ def subject_of_script(path: Path, script: Path, arguments: Sequence[str] = ()) -
     text = _text(script)
     try:
         tree = parse(text)
-    except _NO_PYTHON as error:
+    except NOT_PYTHON as error:
         where, why = f"{script}", f"{error}"
         if isinstance(error, SyntaxError):
             where, why = f"{script}, line {error.lineno}" if error.lineno else where, error.msg
@@ -187,7 +186,7 @@ def _subject(notebook: Notebook, script: str, beside: Mapping[str, str]) -> Subj
     code = "\n".join(cell.source for cell in notebook.cells if cell.kind == "code")
     try:
         tree = parse(reference)
-    except _NO_PYTHON as error:
+    except NOT_PYTHON as error:
         raise RehearsalError(
             f"{notebook.path} cannot be rehearsed: as one file it is no Python ({error})."
         ) from None

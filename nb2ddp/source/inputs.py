@@ -280,8 +280,6 @@ def _comes(stream: IO[bytes], end: float) -> bool:
     """Wait for what comes through a pipe; return whether there is time left."""
     left = end - time.monotonic()
     if stream is getattr(sys.stdin, "buffer", None):
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # no file of the system's, or none that can be waited for
+        with contextlib.suppress(OSError, ValueError):  # it is no file that can be waited for
             return left > 0 and bool(select.select([stream], [], [], left)[0])
     return left > 0

@@ -180,9 +180,8 @@ def _percent(path: Path, text: str) -> Any:
         raise NotebookError(
             f"{path} is not a script that jupytext can read ({type(error).__name__}); fix its header."
         ) from None
-    stay = re.search(
-        r"^#\s+comment_magics:\s*false\b", text.partition("# %%")[0], re.MULTILINE | re.IGNORECASE
-    )
+    head = text.partition("# %%")[0]
+    stay = re.search(r"(?im)^#\s+comment_magics:\s*false\b", head)
     for cell in () if stay else node.cells:
         active = "active" in cell.metadata or any("active-" in tag for tag in cell.metadata.get("tags", ()))
         done = active or cell.source.startswith("%%")  # uncommented by jupytext
@@ -216,12 +215,8 @@ def _with_magics(source: str) -> str:
         if not parser.is_quoted() and (goes_on or _COMMENTED_MAGIC.match(line)):
             made = re.sub(r"^(\s*)# ?", r"\1", line)
             # `#     !pip` belongs into a block, or to a block that is commented with it
-            if (
-                goes_on
-                or not line.startswith("#  ")
-                or before.endswith(":")
-                or _indent(before) == _indent(made)
-            ):
+            in_block = before.endswith(":") or _indent(before) == _indent(made)
+            if goes_on or in_block or not line.startswith("#  "):
                 lines[number] = made
                 goes_on = line.endswith("\\")
         parser.read_line(line)

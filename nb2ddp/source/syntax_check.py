@@ -25,6 +25,9 @@ TOP_LEVEL_ASYNC = (
     "call it with asyncio.run()"
 )
 
+NOT_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError)
+"""What `check` and `parse` raise for a text that no Python compiles."""
+
 # LibCST overflows the stack on what is nested deeper than CPython would ever accept.
 _DEEP = re.compile(r"(?:(?:\b(?:not|await)\b|\blambda\b[^:\n]{0,40}:|[-+~])[\s\\]*){100}")
 _LONG_LINE = re.compile(r"[^\n]{5000}")
@@ -44,7 +47,7 @@ def check(text: str, filename: str = "cell", *, parses: bool = False) -> tuple[i
     Raises:
         TopLevelAsyncError: the text awaits at its top level.
         UnreadError: LibCST fails on it.
-        SyntaxError, ValueError, RecursionError, MemoryError: no Python compiles it.
+        NOT_PYTHON: no Python compiles it.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an escape that the user's strings should not have is theirs to see
@@ -67,7 +70,7 @@ def parse(text: str) -> ast.Module:
     An f-string of Python 3.12, for one, is there as the list of its expressions.
 
     Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError: no Python compiles it.
+        NOT_PYTHON: no Python compiles it.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -85,7 +88,7 @@ def _compile(text: str, filename: str) -> None:
     except SyntaxError as error:
         try:
             compile(text, filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        except NOT_PYTHON:
             raise error from None
         raise TopLevelAsyncError(TOP_LEVEL_ASYNC, error.args[1]) from None
 

@@ -19,12 +19,12 @@ def job_of(folder: Path, **numbers: Any) -> Job:
     Raises FolderError when the folder cannot be read, EmitError for numbers that cannot be, or a script that
     is not Python any more.
     """
-    from nb2ddp.source.syntax_check import check
+    from nb2ddp.source.syntax_check import NOT_PYTHON, check
 
     converted = read(folder)
     try:
         check(converted.script)
-    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+    except NOT_PYTHON as error:
         raise EmitError(f"{folder / SCRIPT} cannot be read as Python: {error}.") from None
     name = converted.source.name if converted.source else folder.name
     return Job(name, converted.script, converted.setup, converted.support, **numbers)

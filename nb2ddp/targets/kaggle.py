@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from nb2ddp import rendering
 from nb2ddp.errors import BundleError
-from nb2ddp.source.syntax_check import parse
+from nb2ddp.source.syntax_check import NOT_PYTHON, parse
 from nb2ddp.targets.job import has_trainer
 
 METADATA_FILE = "kernel-metadata.json"
@@ -349,7 +349,7 @@ def tokens_read(script: str) -> dict[str, str]:
     """
     try:
         module = parse(script)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except NOT_PYTHON:
         return {}
     found: dict[str, str] = {}
     for statement in module.body:

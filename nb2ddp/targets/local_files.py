@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path, PurePath
 
-from nb2ddp.source.syntax_check import parse
+from nb2ddp.source.syntax_check import NOT_PYTHON, parse
 
 _LONGEST = 255
 # A call, method or keyword of these names makes the file: the script has it on Kaggle too.
@@ -42,7 +42,7 @@ def local_files(script: str, base: Path) -> LocalFiles:
     """
     try:
         module = parse(script)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except NOT_PYTHON:
         return LocalFiles(base)
     known = _constants(module)
     made = {PurePath(text) for node in ast.walk(module) for text in _written(node, known)}
