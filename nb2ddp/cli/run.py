@@ -87,7 +87,7 @@ def run(
       nb2ddp run finetune_ddp --resume
       nb2ddp run finetune_ddp -- --max-restarts=1
     """
-    from nb2ddp.launch.run import default_log_dir, launch, refuse_beside_another
+    from nb2ddp.launch.run import Launch, default_log_dir, launch, refuse_beside_another
 
     if monitor and quiet:
         raise click.UsageError("--monitor shows what --quiet leaves out: give one of them.")
@@ -95,16 +95,17 @@ def run(
     refuse_beside_another(logs, ctx.meta[_TORCHRUN])
     used = ctx.with_resource(contextlib.ExitStack())
     script = script_of(target, nproc or 2, used)
+    text = script.read_text(encoding="utf-8", errors="replace") if script.is_file() else ""
     if nproc != 1:
-        _refuse_one_process(script)
-        _say_if_not_converted(script)
+        _refuse_one_process(script, text)
+        _say_if_not_converted(script, text)
     step = script.with_name(SETUP)
     if setup and not step.exists() and not quiet:
         say(f"there is no {SETUP}: the notebook installs nothing")
     observer = _observer(script, monitor=monitor, quiet=quiet)
     began = time.time()
-    with _runner(script, resume) as runner:
-        code = launch(
+    with _runner(script, text, resume) as runner:
+        plan = Launch(
             script,
             nproc=nproc,
             cpu=cpu,
@@ -113,19 +114,19 @@ def run(
             runner=runner,
             torchrun_options=ctx.meta[_TORCHRUN],
             quiet=quiet,
-            resume=_again(ctx, script),
-            observer=observer,
+            resume=_again(ctx, script, text),
         )
+        code = launch(plan, observer)
     if code == 0 and not quiet:
-        _close(observer, script, began, logs)
+        _close(observer, text, began, logs)
     raise SystemExit(code)
 
 
-def _refuse_one_process(script: Path) -> None:
+def _refuse_one_process(script: Path, text: str) -> None:
     """Raise LaunchError for a script of --strategy balanced: on ranks each would train all of it, on all GPUs."""
     from nb2ddp.ddp_folder import spreads
 
-    if script.is_file() and spreads(script.read_text(encoding="utf-8", errors="replace")):
+    if spreads(text):
         raise LaunchError(
             f"{script} is for one process that spreads the model over all GPUs (--strategy balanced): run it with "
             "--nproc 1, or convert the notebook without --strategy."
@@ -138,9 +139,8 @@ _DIVIDES = re.compile(
 )
 
 
-def _say_if_not_converted(script: Path) -> None:
+def _say_if_not_converted(script: Path, text: str) -> None:
     """Warn of a ``# %%`` script in which nothing divides the training over processes."""
-    text = script.read_text(encoding="utf-8", errors="replace") if script.is_file() else ""
     if re.search(r"^# %%", text, re.MULTILINE) and _DIVIDES.search(text) is None:
         say(
             f"{script} has cells and nothing that divides its work: every process does all of it. "
@@ -148,14 +148,14 @@ def _say_if_not_converted(script: Path) -> None:
         )
 
 
-def _again(ctx: click.Context, script: Path) -> str | None:
+def _again(ctx: click.Context, script: Path, text: str) -> str | None:
     """Return the command that goes on from a checkpoint, with the options of this run; None without a Trainer.
 
     A notebook's is that of the script which it was converted into: converting again could change it.
     """
     from nb2ddp.targets.job import has_trainer
 
-    if not script.is_file() or not has_trainer(script.read_text(encoding="utf-8", errors="replace")):
+    if not has_trainer(text):
         return None
     torchrun = ["--", *ctx.meta[_TORCHRUN]] if ctx.meta[_TORCHRUN] else []
     typed = typed_options(ctx, without=("setup", "resume"))
@@ -163,7 +163,7 @@ def _again(ctx: click.Context, script: Path) -> str | None:
 
 
 @contextlib.contextmanager
-def _runner(script: Path, resume: bool) -> Iterator[Path | None]:
+def _runner(script: Path, text: str, resume: bool) -> Iterator[Path | None]:
     """Write the program that goes on from a checkpoint, for as long as the run lasts.
 
     Raises:
@@ -174,7 +174,7 @@ def _runner(script: Path, resume: bool) -> Iterator[Path | None]:
         return
     from nb2ddp.targets.job import has_trainer, resuming_runner
 
-    if script.is_file() and not has_trainer(script.read_text(encoding="utf-8", errors="replace")):
+    if text and not has_trainer(text):
         raise LaunchError(
             f"--resume goes on from the checkpoints of a Trainer, and {script} trains without one; run it "
             "without --resume, or load what it has saved in the notebook itself."
@@ -195,7 +195,7 @@ def _observer(script: Path, *, monitor: bool, quiet: bool) -> Listener | Monitor
     return Listener(quiet=quiet)
 
 
-def _close(observer: Listener | Monitor, script: Path, began: float, logs: Path) -> None:
+def _close(observer: Listener | Monitor, text: str, began: float, logs: Path) -> None:
     """Print the closing block."""
     from nb2ddp.launch.outputs import Outputs, files_written
     from nb2ddp.monitor.closing import closing_facts
@@ -207,11 +207,10 @@ def _close(observer: Listener | Monitor, script: Path, began: float, logs: Path)
         for file in files_written(Path.cwd(), began, without=[logs.absolute()])
         if not any(os.path.samestat(file.stat(), own) for own in ours)
     ]
-    outputs = Outputs(files, script.read_text(encoding="utf-8", errors="replace"))
     facts = closing_facts(
         observer.progress,
         time.time() - began,
-        outputs,
+        Outputs(files, text),
         nproc=observer.nproc,
         peak_memory=observer.peak_memory,
         logs=logs if any(logs.glob("*")) else None,

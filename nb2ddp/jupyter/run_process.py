@@ -118,13 +118,13 @@ def main(text: str) -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a kernel may have been started with it ignored
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from nb2ddp.errors import LaunchError
-    from nb2ddp.launch.run import launch
+    from nb2ddp.launch.run import Launch, launch
 
     arguments: dict[str, Any] = json.loads(text)
     for name in ("script", "log_dir", "cwd"):
         arguments[name] = Path(arguments[name])
     try:
-        sys.exit(launch(**arguments, grace=GRACE_SECONDS, repeat_trace=True))
+        sys.exit(launch(Launch(**arguments, grace=GRACE_SECONDS, repeat_trace=True)))
     except LaunchError as error:
         print(f"nb2ddp: the run cannot start: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

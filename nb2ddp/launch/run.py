@@ -94,24 +94,9 @@ def refuse_beside_another(logs: Path, torchrun_options: Sequence[str]) -> None:
         begun.append(True)  # an empty folder of the user's stays
 
 
-def launch(
-    script: Path,
-    *,
-    nproc: int | None,
-    cpu: bool,
-    log_dir: Path | None,
-    setup: Path | None = None,
-    runner: Path | None = None,
-    torchrun_options: Sequence[str] = (),
-    python: str = sys.executable,
-    cwd: Path | None = None,
-    grace: float = GRACE_SECONDS,
-    repeat_trace: bool = False,
-    quiet: bool = False,
-    resume: str | None = None,
-    observer: Observer | None = None,
-) -> int:
-    """Run ``script`` on ``nproc`` processes of this machine and wait for them.
+@dataclass(frozen=True)
+class Launch:
+    """A script, and how it is to run on several processes of this machine.
 
     nproc: how many; None: one per visible GPU, or 2 with ``cpu``.
     cpu: hide the GPUs, so that the script takes the CPU and gloo.
@@ -127,6 +112,31 @@ def launch(
     repeat_trace: show the traceback of a failed rank 0 at the end too, although rank 0 has printed it.
     quiet: of our own sentences print those about failures alone.
     resume: the command that goes on from a checkpoint, for whoever stops the run.
+    """
+
+    script: Path
+    nproc: int | None
+    cpu: bool
+    log_dir: Path | None = None
+    setup: Path | None = None
+    runner: Path | None = None
+    torchrun_options: Sequence[str] = ()
+    python: str = sys.executable
+    cwd: Path | None = None
+    grace: float = GRACE_SECONDS
+    repeat_trace: bool = False
+    quiet: bool = False
+    resume: str | None = None
+
+    @property
+    def logs(self) -> Path:
+        """The folder for the ranks' output."""
+        return default_log_dir(self.script) if self.log_dir is None else self.log_dir
+
+
+def launch(plan: Launch, observer: Observer | None = None) -> int:
+    """Run a script on several processes of this machine and wait for them.
+
     observer: hears how the run goes, and takes rank 0's output in place of our stdout and stderr.
 
     Returns 0 when all ranks succeed; else the exit code of ``setup`` or of the rank that failed first, with
@@ -136,19 +146,19 @@ def launch(
 
     Raises LaunchError when there is nothing to start, or nothing to start it on.
     """
+    script, setup, nproc, python = plan.script, plan.setup, plan.nproc, plan.python
     for path in (script, *([setup] if setup else [])):
         if not path.is_file():
             raise LaunchError(f"There is no file {path}.")
-    torchrun_command(script, nproc=1 if nproc is None else nproc, torchrun_options=torchrun_options)
-    logs = default_log_dir(script) if log_dir is None else log_dir
-    shared = takes_several_hosts(torchrun_options)
-    with _Signals(quiet=quiet) as signals, held_logs(logs, shared=shared) as begun:
+    torchrun_command(script, nproc=1 if nproc is None else nproc, torchrun_options=plan.torchrun_options)
+    shared = takes_several_hosts(plan.torchrun_options)
+    with _Signals(quiet=plan.quiet) as signals, held_logs(plan.logs, shared=shared) as begun:
         if setup is not None:
             follow = observer.install() if observer else contextlib.nullcontext((1, 2))
             with follow as output:
                 run_id, command = uuid.uuid4().hex, [python, "-u", str(setup.absolute())]
-                process = _start(command, os.environ, run_id, cwd=cwd, output=output)
-                _wait(process, run_id, signals, grace, None)
+                process = _start(command, os.environ, run_id, cwd=plan.cwd, output=output)
+                _wait(process, run_id, signals, plan.grace, None)
             if process.returncode and not signals.received:
                 say(f"the install step {setup} failed ({ending(process.returncode)})")
             code = processes.exit_code(process.returncode)
@@ -157,28 +167,15 @@ def launch(
         _require_torch(python, script)
         if nproc is None:
             what = "starting Python with torch, to count the GPUs"
-            with waiting(what) if observer and not quiet else contextlib.nullcontext():
-                nproc = 2 if cpu else visible_gpus(python, lambda: bool(signals.received))
+            with waiting(what) if observer and not plan.quiet else contextlib.nullcontext():
+                nproc = 2 if plan.cpu else visible_gpus(python, lambda: bool(signals.received))
             if signals.received:
                 say("interrupted; nothing was started")
                 return signals.exit_code
             if nproc == 0:
                 raise LaunchError("No GPU is visible here; use --cpu to run on the CPU.")
-        plan = _Plan(
-            script,
-            nproc=nproc,
-            cpu=cpu,
-            logs=logs,
-            runner=runner,
-            torchrun_options=torchrun_options,
-            python=python,
-            cwd=cwd,
-            grace=grace,
-            repeat_trace=repeat_trace,
-            resume=resume,
-        )
         begun.append(True)
-        return _train(plan, signals, observer)
+        return _train(plan, nproc, signals, observer)
 
 
 def _require_torch(python: str, script: Path) -> None:
@@ -195,30 +192,13 @@ def _require_torch(python: str, script: Path) -> None:
     )
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What `launch` has been asked for, with the number of processes and the log folder settled."""
-
-    script: Path
-    nproc: int
-    cpu: bool
-    logs: Path
-    runner: Path | None
-    torchrun_options: Sequence[str]
-    python: str
-    cwd: Path | None
-    grace: float
-    repeat_trace: bool
-    resume: str | None
-
-
-def _train(plan: _Plan, signals: _Signals, observer: Observer | None) -> int:
+def _train(plan: Launch, nproc: int, signals: _Signals, observer: Observer | None) -> int:
     """Start torchrun, wait for all processes, print how the run failed, and return its exit code."""
     logs = plan.logs
     clear_logs(logs)
     if not signals.quiet:
-        count = f"{plan.nproc} process{'es' * (plan.nproc > 1)}"
-        say(f"{count} on the {'CPU' if plan.cpu else 'GPU'}; {_where(plan.nproc, logs)}")
+        count = f"{nproc} process{'es' * (nproc > 1)}"
+        say(f"{count} on the {'CPU' if plan.cpu else 'GPU'}; {_where(nproc, logs)}")
     # The path of a Unix socket has about 100 characters at most.
     short = None if len(tempfile.gettempdir()) < 70 else "/tmp"
     cells = read_cell_map(plan.script)
@@ -230,7 +210,7 @@ def _train(plan: _Plan, signals: _Signals, observer: Observer | None) -> int:
         ranks.restarted = lambda attempt: tell_restart(ranks, attempt, cells)
         command = torchrun_command(
             plan.script.absolute(),
-            nproc=plan.nproc,
+            nproc=nproc,
             torchrun_options=plan.torchrun_options,
             python=plan.python,
             guard=[sys.executable, "-I", "-S", str(_GUARD), str(ranks.address), str(plan.grace)],
@@ -238,7 +218,7 @@ def _train(plan: _Plan, signals: _Signals, observer: Observer | None) -> int:
             runner=plan.runner.absolute() if plan.runner else None,
         )
         environment = torchrun_environment(
-            os.environ, nproc=plan.nproc, cpu=plan.cpu, torchrun_options=plan.torchrun_options
+            os.environ, nproc=nproc, cpu=plan.cpu, torchrun_options=plan.torchrun_options
         )
         environment["NB2DDP_SCRATCH"] = folder  # goes with it what a rank that was killed has left
         run_id = uuid.uuid4().hex
@@ -250,7 +230,7 @@ def _train(plan: _Plan, signals: _Signals, observer: Observer | None) -> int:
             (logs / TORCHRUN_LOG).unlink(missing_ok=True)
             say(stopped_sentence(signals.received[0], plan.cwd or Path.cwd(), since, logs, plan.resume))
             return signals.exit_code
-        alone = plan.nproc == 1
+        alone = nproc == 1
         return tell_verdict(agent.returncode, ranks, cells, alone=alone, repeat_trace=plan.repeat_trace)
 
 

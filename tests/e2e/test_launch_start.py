@@ -5,13 +5,18 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nb2ddp.launch.run as launch_module
 from nb2ddp.errors import LaunchError
-from nb2ddp.launch.run import launch
+from nb2ddp.launch.run import Launch
 from tests.support.launches import Project, fake_python, needs_proc, project_in
+
+
+def launch(script: Path, **options: Any) -> int:
+    return launch_module.launch(Launch(script, **options))
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ DRIVER = """
 import json, signal, sys
 from pathlib import Path
 from nb2ddp.errors import LaunchError
-from nb2ddp.launch.run import launch
+from nb2ddp.launch.run import Launch, launch
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in the background of a shell
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and this under nohup
 for name in sys.argv[2].split():
@@ -41,7 +41,7 @@ arguments = json.loads(sys.argv[1])
 for name in ("script", "log_dir", "setup", "cwd"):
     if arguments.get(name):
         arguments[name] = Path(arguments[name])
-sys.exit(launch(**arguments))
+sys.exit(launch(Launch(**arguments)))
 """
 
 # What the converted scripts do: leave the exception for torchrun, and show it.

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import nb2ddp.launch.run
 from nb2ddp.cli import main
 from nb2ddp.ddp_folder import SCRIPT
+from nb2ddp.launch.run import Launch, Observer
 from tests.support.helpers import converted
 from tests.unit.cli.conftest import TRAIN
 
@@ -24,8 +25,8 @@ def test_the_command_that_goes_on_has_the_options_of_the_run_that_was_stopped(
 ) -> None:
     asked: list[dict[str, Any]] = []
 
-    def launch(script: Path, **settings: Any) -> int:
-        asked.append({"script": script, **settings})
+    def launch(plan: Launch, observer: Observer) -> int:
+        asked.append(vars(plan))
         return 130
 
     monkeypatch.setattr(nb2ddp.launch.run, "launch", launch)

@@ -23,6 +23,7 @@ from nb2ddp.jupyter.environment import ranks_environment
 from nb2ddp.jupyter.history import Chosen, Ran, choose
 from nb2ddp.jupyter.magic import _remarks
 from nb2ddp.jupyter.result import Places, Result, failure
+from nb2ddp.launch.run import Launch
 from nb2ddp.monitor import charts
 from nb2ddp.monitor.nvml import Load, Watch
 from nb2ddp.monitor.progress import Progress
@@ -169,13 +170,15 @@ def test_a_run_of_lightnings_saves_by_itself() -> None:
 def test_why_a_run_cannot_start_is_shown_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(**_: object) -> int:
+    def refuse(_: Launch) -> int:
         raise LaunchError("No GPU is visible here.")
 
     monkeypatch.setattr("nb2ddp.launch.run.launch", refuse)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit):
-        run_process.main(json.dumps({"script": "a.py", "log_dir": "logs", "cwd": "."}))
+        run_process.main(
+            json.dumps({"script": "a.py", "nproc": 2, "cpu": True, "log_dir": "logs", "cwd": "."})
+        )
     printed = capsys.readouterr().err
     assert printed.startswith(live._LAST_WORDS), "the display leaves it to the error"
     assert failure(printed.splitlines(), places()[0])[0] == "the run cannot start: No GPU is visible here."
