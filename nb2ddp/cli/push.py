@@ -18,7 +18,7 @@ from nb2ddp.waiting import waiting
 
 if TYPE_CHECKING:
     from nb2ddp.kaggle.bundle import Bundle, Wishes
-    from nb2ddp.kaggle.client import Client, Pushed
+    from nb2ddp.kaggle.client import Client, Pushed, State
 
 
 _SOURCE_OPTIONS = {
@@ -163,9 +163,9 @@ def push(
         _confirm_public(made.ref, yes)
     if uploads:
         wishes = _upload(kaggle, made, wishes, user, allow_secret, folder)
-    work = _Work(kaggle, folder, user, yes, allow_secret, copy)
+    work = _Work(kaggle, folder, user, yes, copy, str(made.metadata["title"]))
     if most is not None:
-        work.run_sessions(wishes, most, str(made.metadata["title"]))
+        work.run_sessions(wishes, most)
         return
     if wishes.resume_from and not wishes.resume_from.startswith("datasets/"):
         check_source(kaggle, wishes.resume_from, say)
@@ -195,18 +195,20 @@ def _upload(
 
 @dataclass(frozen=True)
 class _Work:
-    """What a push does once everything was asked and checked."""
+    """What a push does once everything was asked and checked, and the `Steps` of its sessions."""
 
     kaggle: Client
     folder: Path
     user: str | None
     again: bool
-    allowed: tuple[str, ...]
     copy: Path
+    title: str
 
-    def make(self, wishes: Wishes) -> Bundle:
+    def make(self, wishes: Wishes, number: int = 1) -> Bundle:
         from nb2ddp.kaggle import bundle
 
+        if number > 1:
+            wishes = replace(wishes, title=bundle.numbered(self.title, number))
         return bundle.bundle_of(self.folder, wishes, self.user)
 
     def send(self, made: Bundle, wishes: Wishes) -> Pushed:
@@ -221,16 +223,15 @@ class _Work:
         made.write(self.copy, pushed.ref)
         return pushed
 
-    def run_sessions(self, wishes: Wishes, most: float, title: str) -> None:
+    def run_sessions(self, wishes: Wishes, most: float) -> None:
         """Push sessions until the run is done, and say what the last one has left.
 
         Raises BundleError for a script that has no checkpoints to go on from.
         """
         from nb2ddp.ddp_folder import read
         from nb2ddp.errors import BundleError
-        from nb2ddp.kaggle.bundle import numbered
         from nb2ddp.kaggle.run_summary import summary
-        from nb2ddp.kaggle.sessions import Steps, run_all
+        from nb2ddp.kaggle.sessions import run_all
         from nb2ddp.targets.job import has_trainer
 
         if not has_trainer(read(self.folder).script):
@@ -239,28 +240,22 @@ class _Work:
                 "fit into one session."
             )
 
-        def make(wishes: Wishes, number: int) -> Bundle:
-            return self.make(replace(wishes, title=numbered(title, number)) if number > 1 else wishes)
-
-        steps = Steps(
-            make=make,
-            send=self.send,
-            watch=lambda ref: watch_kernel(self.kaggle, ref, judge=False, again=_GOES_ON),
-            fetch=self._fetch,
-            keep=self._keep,
-            say=say,
-        )
-        output = run_all(self.kaggle, self.folder, wishes, most, steps)
-        for line in summary(output, "")[0]:
+        for line in summary(run_all(self.kaggle, self.folder, wishes, most, self), "")[0]:
             echo(to_width(line, sys.stdout))
 
-    def _fetch(self, ref: str) -> Path:
+    def say(self, text: str) -> None:
+        say(text)
+
+    def watch(self, ref: str) -> State:
+        return watch_kernel(self.kaggle, ref, judge=False, again=_GOES_ON)
+
+    def fetch(self, ref: str) -> Path:
         from nb2ddp.kaggle.fetch import fetch
 
         fetch(self.kaggle, ref, output := output_of(ref), say)
         return output
 
-    def _keep(self, ref: str, output: Path) -> str:
+    def keep(self, ref: str, output: Path) -> str:
         from nb2ddp.kaggle import datasets
         from nb2ddp.kaggle.run_summary import newest_checkpoint
 

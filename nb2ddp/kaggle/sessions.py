@@ -10,9 +10,9 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import BundleError, KernelError
@@ -50,20 +50,19 @@ class Run:
     is_done: bool = False
 
 
-@dataclass(frozen=True)
-class Steps:
+class Steps(Protocol):
     """What a session needs of the commands: make its bundle, send it, watch it, fetch it, and keep a checkpoint.
 
     make: the bundle of the n-th session. send: push it. watch: wait until a kernel has ended. fetch: bring its output,
     and return the folder. keep: make a dataset of a folder's checkpoints, and return its name.
     """
 
-    make: Callable[[Wishes, int], Bundle]
-    send: Callable[[Bundle, Wishes], Pushed]
-    watch: Callable[[str], State]
-    fetch: Callable[[str], Path]
-    keep: Callable[[str, Path], str]
-    say: Callable[[str], None]
+    def make(self, wishes: Wishes, number: int) -> Bundle: ...
+    def send(self, made: Bundle, wishes: Wishes) -> Pushed: ...
+    def watch(self, ref: str) -> State: ...
+    def fetch(self, ref: str) -> Path: ...
+    def keep(self, ref: str, output: Path) -> str: ...
+    def say(self, text: str) -> None: ...
 
 
 def most_sessions(text: str) -> float:
