@@ -134,7 +134,7 @@ class Alone:
 
     def _run(self, name: str) -> Run:
         seeds = seeds_of(self.conversion.files["train_ddp.py"])
-        return run(self.folder / name, "\n".join([*seeds, self.plain]), stack=self.stack, nproc=0, steps=True)
+        return run(self.folder / name, f"{seeds}\n{self.plain}", stack=self.stack, nproc=0, steps=True)
 
 
 def measure(

@@ -268,7 +268,7 @@ def _bundle(
         notes.append(Change("kaggle", None, why))
     bundle = kaggle_bundle(
         script,
-        title=options.title or notebook.stem,
+        title=options.title or notebook.path.stem,
         owner=options.owner,
         setup=setup,
         support=support,

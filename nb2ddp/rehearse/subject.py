@@ -130,7 +130,7 @@ def subject_of_script(path: Path, script: Path, arguments: Sequence[str] = ()) -
     reference = subject.reference  # of a script that we made: with the seeds that we gave to what draws
     if not _SEEDED_START.search(text):
         seed = None if _SEEDS.search(reference) else _seed_of(tree)
-        reference = "".join(() if seed is None else _seeding(seed)) + own_code(read_notebook(path))
+        reference = ("" if seed is None else _seeding(seed)) + own_code(read_notebook(path))
     return replace(
         subject,
         reference=reference,
@@ -213,7 +213,7 @@ def reference_code(notebook: Notebook, script: str) -> str:
     """Return the notebook's own Python, cell by cell, with the seeds that its script sets."""
     from nb2ddp.rules import seeds
 
-    return "".join(seeds_of(script)) + own_code(notebook, [seeds.rule])
+    return seeds_of(script) + own_code(notebook, [seeds.rule])
 
 
 def own_code(notebook: Notebook, rules: Sequence[Rule] = ()) -> str:
@@ -228,15 +228,15 @@ def own_code(notebook: Notebook, rules: Sequence[Rule] = ()) -> str:
     return "\n".join(code[cell.number] for cell in facts.cells) + "\n"
 
 
-def seeds_of(script: str) -> Iterator[str]:
-    """Yield the lines that seed the notebook's own code as the runtime's ``init`` does, with its argument ``seed``."""
-    if started := _SEEDED_START.search(script):
-        yield from _seeding(int(started["seed"]))
+def seeds_of(script: str) -> str:
+    """Return the lines that seed the notebook's own code as the runtime's ``init`` does, with its argument ``seed``."""
+    started = _SEEDED_START.search(script)
+    return _seeding(int(started["seed"])) if started else ""
 
 
-def _seeding(seed: int) -> Iterator[str]:
-    yield f"import random\nrandom.seed({seed})\nimport torch\ntorch.manual_seed({seed})\n"
-    yield f"try:\n    import numpy\n    numpy.random.seed({seed})\nexcept ImportError:\n    pass\n"
+def _seeding(seed: int) -> str:
+    of_numpy = f"try:\n    import numpy\n    numpy.random.seed({seed})\nexcept ImportError:\n    pass\n"
+    return f"import random\nrandom.seed({seed})\nimport torch\ntorch.manual_seed({seed})\n{of_numpy}"
 
 
 def _named(folder: Path, text: str) -> Iterator[Path]:

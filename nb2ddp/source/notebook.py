@@ -45,10 +45,6 @@ class Notebook:
     language: str
 
     @property
-    def stem(self) -> str:
-        return self.path.stem
-
-    @property
     def code_size(self) -> int:
         """Return about how many tokens the code has; a cell counts for twenty at least."""
         sources = (cell.source for cell in self.cells if cell.kind == "code")
