@@ -32,7 +32,7 @@ from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.prints import _seeing_prints
 from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.recomputed_calls import _Comparison, _is_compiled
-from nb2ddp.runtime.run_state import _run, _warn, is_main_process
+from nb2ddp.runtime.run_state import _run, _warn_once
 from nb2ddp.runtime.same_losses import _are_same_batches, _is_looked_at, _Losses
 from nb2ddp.runtime.split_classes import _as_it_was, _divide_no_parts, _splits
 from nb2ddp.runtime.spot_checks import _checks
@@ -119,7 +119,7 @@ class _Split:
             self.takes = next((of for of in from_all_ranks(of_ranks) if of), [""])[0]
             return output
         if not parts.known:
-            self._warn(f"a batch is computed by every rank: {parts.obstacle}")
+            _warn_once(f"a batch is computed by every rank: {parts.obstacle}")
             return self._compute_whole(args, kwargs)
         if of_more in self.whole:
             self.whole[kind] = self.whole[of_more]
@@ -157,7 +157,7 @@ class _Split:
             self._divide_no_more(kind, "the ranks have drawn or chosen other rows")
             alike = True
         if not alike:
-            self._warn(
+            _warn_once(
                 "a rank had drawn random numbers that the others had not, below `if rank == 0` for example; all ranks "
                 "take rank 0's random state here. Draw random numbers on every rank"
             )
@@ -220,7 +220,7 @@ class _Split:
         if output is None:
             return None
         if self.calls <= self.most_rechecks and _computes_in_16_bits(self.model, output):
-            self._warn(_IN_16_BITS)
+            _warn_once(_IN_16_BITS)
         joined = self.joins.join(output, parts, kind)
         expected, self.compared.expected = self.compared.expected, None
         is_near = functools.partial(self.compared.is_near, expected, joined)
@@ -244,7 +244,7 @@ class _Split:
         with (
             contextlib.suppress(*[Exception] * sees),
             _own_random_numbers(rows, _RandomRows) as drew,
-            _seeing_prints(self._warn),
+            _seeing_prints(_warn_once),
             reads or contextlib.nullcontext(),
         ):
             self.paths.latest = set()
@@ -256,7 +256,7 @@ class _Split:
             if not (of_one_form and alike and on_path):
                 put_back()
                 if not of_one_form or (not alike and self.rechecks.get(kind, 0) >= self.most_rechecks):
-                    self._warn(f"a batch is computed by every rank: {_OTHER_BRANCH}")
+                    _warn_once(f"a batch is computed by every rank: {_OTHER_BRANCH}")
                     return None
                 if not self._check(parts, kind, is_new=True):
                     return None
@@ -276,7 +276,7 @@ class _Split:
             return None
         if drew():
             self.compared.expected = None
-            self._warn(_OWN_NUMBERS)
+            _warn_once(_OWN_NUMBERS)
         return output
 
     def _sees(self, kind: Any) -> bool:  # whether it is looked at which way each call takes
@@ -339,7 +339,7 @@ class _Split:
                 self.joins.take(kind, known)
             self.compared.draws, self.odd = draws, self.calls
             if self.compared.parted:
-                self._warn(f"a batch is computed by every rank: {problem}")
+                _warn_once(f"a batch is computed by every rank: {problem}")
             return False
         if joins is not None:
             self.joins.take(kind, joins)
@@ -384,16 +384,9 @@ class _Split:
         self.whole[kind] = why
         where = " where a rank would have one row" if one_row else ", which saves no time"
         where = where if kind[2][1] else f" without gradients{where}"
-        self._warn(f"every rank computes whole batches{where}: {why}")
-
-    def _warn(self, text: str) -> None:
-        """Print a warning once a run, whatever model it is of, on rank 0."""
-        if is_main_process and text not in _said_of_models:
-            _said_of_models.add(text)
-            _warn(text)
+        _warn_once(f"every rank computes whole batches{where}: {why}")
 
 
-_said_of_models = set[str]()
 _BATCH_NORM = "a batch norm takes its statistics from whole batches (on GPUs PyTorch's own is synchronised)"
 _FROM_HERE_ON = "From here on every rank computes whole batches, which saves no time"
 _OTHER_BRANCH = "data-dependent control flow: one rank's rows took another branch than the rest"

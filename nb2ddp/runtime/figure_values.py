@@ -12,7 +12,6 @@ import torch
 from nb2ddp.runtime.kept_values import (
     _GROWS,
     _MOST,
-    _MOST_ON_CPU,
     _OF_ALL_MODULES,
     _SIMPLE,
     _names,
@@ -23,6 +22,7 @@ from nb2ddp.runtime.kept_values import (
 from nb2ddp.runtime.value_copies import _agree, _Position
 
 _UNTOLD = "nb2ddp: how it changed cannot be told"
+_MOST_ON_CPU = 1 << 16  # values of a tensor or an array there
 
 # attributes of a Trainer that hold no figures, or none that a micro-batch changes
 _NO_FIGURES = frozenset(

@@ -28,7 +28,7 @@ from nb2ddp.runtime.kept_values import _GROWS, _is_array, _is_generator, _own_pa
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _drawn
 from nb2ddp.runtime.random_numbers import _are_same_states, _random_state, _set_random_state
-from nb2ddp.runtime.run_state import _run, _warn
+from nb2ddp.runtime.run_state import _run, _warn_once
 from nb2ddp.runtime.value_copies import (
     _ABSENT,
     _copied,
@@ -115,7 +115,7 @@ class _Figures:
             if change is not None and path not in now and not self._is_gone(path, before[path][0]):
                 change.after = _UNTOLD  # it holds now what is not looked at
             if change is not None and isinstance(_kept(path, before, now), functools._lru_cache_wrapper):
-                _warn_of_cache(_in_words(path))
+                _warn_once(_CACHES.format(_in_words(path)))
             elif change is not None:
                 note.changes[path] = change
             elif stays or (checked and not isinstance(now[path][0].value, _GROWS)):
@@ -285,12 +285,10 @@ class _Figures:
         )
 
 
-@functools.cache
-def _warn_of_cache(name: str) -> None:
-    _warn(
-        f"{name} caches what it gives, on each rank for its own micro-batches: where that depends on more than the "
-        "arguments, it is not what one process gives"
-    )
+_CACHES = (
+    "{} caches what it gives, on each rank for its own micro-batches: where that depends on more than the arguments, "
+    "it is not what one process gives"
+)
 
 
 def _kept(path: _Path, before: _Values, now: _Values) -> Any:

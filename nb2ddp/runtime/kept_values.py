@@ -30,7 +30,6 @@ _VALUES = ("datetime", "decimal", "fractions")  # modules whose objects never ch
 _GROWS = (list, collections.deque, set)
 _MOST = 256  # items of a container that are looked at; of a longer one only what is appended
 _MOST_OBJECTS = 5000  # that are looked into
-_MOST_ON_CPU = 1 << 16  # values of a tensor or an array there
 _OF_ALL_MODULES = frozenset(torch.nn.Module().__dict__)  # parameters, hooks and the like
 _CODE = (types.FunctionType, type)
 _LEAVES = (array.array, bytearray, io.StringIO, functools._lru_cache_wrapper)  # that are copied whole
@@ -79,14 +78,6 @@ def _own_parts(model: Any) -> list[tuple[str, torch.nn.Module]]:
         found = [(name, part) for name, part in model.named_modules() if _is_own(type(part).__module__)]
         _parts[model] = [(name, weakref.ref(part)) for name, part in found]
     return [(name, part) for name, reference in _parts[model] if (part := reference()) is not None]
-
-
-def _has_own_loss(trainer: Any) -> bool:
-    """Return whether a Trainer's loss, or a module of its model, is code of the notebook's."""
-    kinds = [kind for kind in trainer.__class__.__mro__ if kind.__name__[0] != "_"]  # not what divides it
-    names = ("compute_loss", "training_step", "compute_loss_func")
-    of = [*kinds, *(vars(each).get(name) for each in (trainer, *kinds) for name in names)]
-    return bool(_own_parts(trainer.model)) or any(_is_own(getattr(each, "__module__", None)) for each in of)
 
 
 def _walk(

@@ -9,7 +9,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from nb2ddp.runtime.autograd_patches import _average_asked_gradients, _show_whole_gradients
 from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.repeated_writes import _warn_of_repeated_writes
-from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.run_state import _run, _warn_once
 from nb2ddp.runtime.split_classes import _splits
 from nb2ddp.runtime.unseen_gradients import _reduce_unseen
 from nb2ddp.runtime.whole_files import _installed, _save_whole_files, _whole
@@ -33,7 +33,7 @@ def _notice_step() -> None:
     for split in list(_splits.values()):
         split.steps += _run.meets
         if split.steps == 4 and not split.calls and any(p.grad is not None for p in split.model.parameters()):
-            split._warn(
+            _warn_once(
                 f"{split.model.__class__.__name__} trains without being called: parts of it are, and every rank "
                 "computes whole batches, which saves no time. Call the model, or a method of it that takes the batch"
             )

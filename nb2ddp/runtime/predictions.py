@@ -26,7 +26,6 @@ class _Predictions:
         self.results: list[Any] = []
         self.notes: list[_Note] = []
         self.turn = 0
-        self.groups = 0
         self.whole = ""  # why every rank predicts all batches
         self.loader: Any = None
         self.last: list[bool] = []  # whether a batch of the group is the loader's last one

@@ -1,6 +1,7 @@
 """Hold what this process knows of the run: its rank, the time limits, and what the parts below share."""
 
 import collections
+import functools
 import os
 import sys
 import weakref
@@ -96,3 +97,6 @@ def _warn(text: str, kind: str = "WARNING") -> None:
     """Print a warning or an error, on rank 0, like `_say`."""
     if is_main_process:
         print(f"nb2ddp: {kind}: {text}", file=sys.__stderr__, flush=True)
+
+
+_warn_once = functools.cache(_warn)

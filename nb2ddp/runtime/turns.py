@@ -21,13 +21,14 @@ from nb2ddp.runtime.digests import _SEED, _digest
 from nb2ddp.runtime.divided_steps import _DRAWS, _STOPS, _DividedSteps, _read_losses
 from nb2ddp.runtime.figure_rules import _Note
 from nb2ddp.runtime.held_tensors import _Held
-from nb2ddp.runtime.kept_values import _has_own_loss
+from nb2ddp.runtime.kept_values import _own_parts
 from nb2ddp.runtime.micro_batch_rows import _Part, _Rows
 from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks
 from nb2ddp.runtime.random_draws import _NOTHING, _advanced, _shapes
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _run, _warn
+from nb2ddp.runtime.script_location import _is_own
 from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.step_plans import _in_parts, _Unit
 from nb2ddp.runtime.summed_gradients import (
@@ -320,6 +321,14 @@ class _Turns(_DividedSteps):
         self.is_compared = True
         _checks.record(apart, difference)
         return ""
+
+
+def _has_own_loss(trainer: Any) -> bool:
+    """Return whether a Trainer's loss, or a module of its model, is code of the notebook's."""
+    kinds = [kind for kind in trainer.__class__.__mro__ if kind.__name__[0] != "_"]  # not what divides it
+    names = ("compute_loss", "training_step", "compute_loss_func")
+    of = [*kinds, *(vars(each).get(name) for each in (trainer, *kinds) for name in names)]
+    return bool(_own_parts(trainer.model)) or any(_is_own(getattr(each, "__module__", None)) for each in of)
 
 
 _WHOLE = "every rank computes all micro-batches, which is no faster than one GPU"
