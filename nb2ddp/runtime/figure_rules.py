@@ -2,6 +2,7 @@
 
 import operator
 import pickle
+import re
 from typing import Any
 
 from nb2ddp.runtime.figure_values import _UNTOLD, _appended, _sent
@@ -136,8 +137,6 @@ def _are_same_events(one: list[Any], other: list[Any]) -> bool:
 
 
 def _numbers_apart(text: str) -> list[Any]:
-    import re
-
     parts = re.split(r"(\d+\.\d+(?:e[-+]?\d+)?)", text)
     return [float(part) if number % 2 else part for number, part in enumerate(parts)]
 

@@ -118,13 +118,11 @@ def _walk(
 def _held_in(path: _Path, value: Any, seen: set[int]) -> Iterator[_Place]:
     """Yield what a value holds: items, attributes, variables of a closure, default values."""
     if isinstance(value, dict | list | collections.deque | tuple) and len(value) <= _MOST:
-        items = _base(value).__iter__(value)
-        pairs: Any = (
-            ((k, dict.__getitem__(value, k)) for k in items) if isinstance(value, dict) else enumerate(items)
-        )
-        for key, item in list(pairs):
-            # numbers of a list are compared with it
-            if isinstance(value, dict) or not isinstance(item, _SIMPLE):
+        is_dict, of = isinstance(value, dict), _base(value)
+        items = of.__iter__(value)
+        pairs = [(key, of.__getitem__(value, key)) for key in items] if is_dict else [*enumerate(items)]
+        for key, item in pairs:
+            if is_dict or not isinstance(item, _SIMPLE):  # numbers of a list are compared with it
                 yield _Place((*path, key), value, key, item)
     if isinstance(value, _WRAPPERS):
         for name in _WRAPPED:

@@ -178,6 +178,5 @@ def _cost(inputs: Any) -> int:
     """Return about how much a micro-batch costs: the largest tensor of integers, or any, that it holds."""
     found = _leaves(dict(enumerate(inputs)) if isinstance(inputs, list | tuple) else inputs)
     tensors = [value for value in found if isinstance(value, torch.Tensor)]
-    whole: list[int] = [tensor.numel() for tensor in tensors if not tensor.is_floating_point()]
-    every: list[int] = [tensor.numel() for tensor in tensors]
-    return max(whole or every or [1])
+    whole = [tensor for tensor in tensors if not tensor.is_floating_point()]
+    return max((tensor.numel() for tensor in whole or tensors), default=1)

@@ -15,6 +15,7 @@ from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.unseen_gradients import _all_rows
 
+_Ways = dict[Any, float]  # to join a number, and how far off each is
 _ROUNDING = 1e-3  # of a number that the right way gives in 16 bits
 
 
@@ -33,7 +34,7 @@ class _Joins:
         self.in_vain = Counter[Any]()
         self.structures: dict[Any, set[str]] = {}  # of outputs, by kind of call
         # by kind of call and leaf, one number: how far off each way to join it is
-        self.errors: dict[Any, dict[Any, dict[Any, float]]] = {}
+        self.errors: dict[Any, dict[Any, _Ways]] = {}
         # by kind of call: ways by which some rows counted more than others, and in how many calls that were compared
         self.uneven: dict[Any, dict[Any, int]] = {}
         # by kind of call, then by argument of integers: the least and the largest value that was compared
@@ -156,9 +157,7 @@ class _Joins:
             largest = max(largest, difference)
         return problem, largest
 
-    def _errors(
-        self, leaf: torch.Tensor, parted: list[Any], parts: _Parts, so_far: dict[Any, float] | None
-    ) -> dict[Any, float]:
+    def _errors(self, leaf: torch.Tensor, parted: list[Any], parts: _Parts, so_far: _Ways | None) -> _Ways:
         """Return how far off each way to join a number is, in this call or an earlier one."""
         found = {}
         for way in so_far or parts.weights():
@@ -206,7 +205,7 @@ class _Joins:
         return pytree.tree_unflatten(joined, spec)
 
 
-def _best_weights(ways: dict[Any, float], parts: _Parts) -> list[float]:
+def _best_weights(ways: _Ways, parts: _Parts) -> list[float]:
     """Return what each rank's number is to be multiplied by, in the way to join it that came nearest."""
     best = min(ways, key=lambda way: ways[way] if ways[way] > 1e-7 else 0.0)
     return parts.weights().get(best) or parts.mean_over_rows

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import multiprocessing
 import os
 import platform
 import re
@@ -234,9 +235,7 @@ class _Signs:
 
     def _children(self, wait: _Wait, since: float, seen: list[_Wait]) -> str:
         """Add what the processes below this one do, as far as it waits for them; return what the main thread does."""
-        from multiprocessing import process
-
-        workers = {child.pid for child in list(process._children)}  # type: ignore[attr-defined]
+        workers = {child.pid for child in list(multiprocessing.process._children)}  # type: ignore[attr-defined]
         before, self._of_children, what = self._of_children, {}, wait.what
         for child, above in _descendants(self._main):
             serves = wait.what == "waits for a lock" and not workers & {child, *above}

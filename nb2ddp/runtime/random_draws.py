@@ -127,7 +127,9 @@ def _advanced(state: tuple[Any, ...], counts: _Counts) -> tuple[Any, ...]:
         return state
     (python, of_numpy, of_torch, gpu), moved = state, []
     for (words, place, _), count in zip(_twisters(state), counts[:3], strict=True):
-        moved.append(_moved(words, place, count) if count else None)
+        generator = _generator(words, place)
+        generator.bytes(4 * count)
+        moved.append(generator.get_state()[1:3] if count else None)
     if moved[0] is not None:
         words, place = moved[0]
         python = (python[0], (*words.tolist(), place), *python[2:])
@@ -160,13 +162,6 @@ def _twisters(state: tuple[Any, ...]) -> list[tuple[Any, int, Any]]:
         (numpy.frombuffer(of_numpy[1], dtype="uint32"), of_numpy[2], of_numpy[3] and of_numpy[4]),
         (words, place, any(held) and bytes(of_torch[24 + 8 * _WORDS :].tolist())),
     ]
-
-
-def _moved(words: Any, place: int, count: int) -> tuple[Any, int]:
-    generator = _generator(words, place)
-    generator.bytes(4 * count)
-    found: tuple[Any, int] = generator.get_state()[1:3]
-    return found
 
 
 def _distance_of(one: tuple[Any, int, Any], other: tuple[Any, int, Any]) -> int | None:

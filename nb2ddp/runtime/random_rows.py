@@ -60,9 +60,7 @@ class _RandomRows(_DropoutRows):
         whole[self.start : self.end] = value.detach()
         return whole
 
-    def _sized(
-        self, func: Any, args: list[Any], kwargs: dict[str, Any]
-    ) -> tuple[list[Any], dict[str, Any]] | None:
+    def _sized(self, func: Any, args: list[Any], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         """Return arguments that give the whole batch's rows; None for a size that is not this rank's."""
         holder: Any = kwargs if "size" in kwargs else args
         place: Any = "size" if "size" in kwargs else 0

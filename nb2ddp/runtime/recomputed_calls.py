@@ -35,6 +35,8 @@ from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.unseen_gradients import _trained_by_name
 from nb2ddp.runtime.value_reads import _is_no_mean, _Reads
 
+_Found = tuple[str | None, float, float | None]  # what differs, by how much, and in gradients
+
 
 class _Trial:
     """What one call gives, and what it leaves in the model."""
@@ -222,9 +224,7 @@ class _Comparison:
         self.writes = False  # a call that is compared writes into the tensors or the dicts that it is given
         self.compiled: bool | None = False  # a function that the model calls cannot be compiled within a mode
 
-    def compare(
-        self, parts: _Parts, kind: Any, *, few: bool, asks: bool
-    ) -> tuple[str | None, float, float | None]:
+    def compare(self, parts: _Parts, kind: Any, *, few: bool, asks: bool) -> _Found:
         """Return what differs between a whole batch and its parts, if anything does, by how much, and in gradients.
 
         Of a ``few`` rows, perhaps; where one only ``asks`` how outputs join, not in gradients. What gives a number is
@@ -242,9 +242,7 @@ class _Comparison:
         self.expected = expected
         return found
 
-    def _compare(
-        self, parts: _Parts, kind: Any, *, gradients: bool
-    ) -> tuple[str | None, float, float | None]:
+    def _compare(self, parts: _Parts, kind: Any, *, gradients: bool) -> _Found:
         problem: str | None = None
         difference = math.inf
         grad, compiled = torch.is_grad_enabled(), bool(self.compiled) or _is_compiled(self.model.modules())

@@ -14,6 +14,7 @@ from nb2ddp.runtime.kept_values import _Path
 from nb2ddp.runtime.micro_batch_rows import _SUM, _WEIGHTS, _Part, _Rows
 from nb2ddp.runtime.value_copies import _agree
 
+_Weights = dict[str, list[float]]  # of each part, by the way to put losses or figures together
 _SET = ", set anew"
 _MOST_KINDS = 32  # of what batches hold: a text in them may be another one each time
 _CLOSE_FIGURES = 1e-3  # figures of parts and of the whole, in 16 bits
@@ -38,11 +39,11 @@ class _RowParts:
         self.asked = set[int]()  # those that are to be tried
         self.doubts = 0  # steps computed again for a figure by which two ways differed
 
-    def weights(self, rows: _Rows, parts: list[_Part]) -> dict[str, list[float]]:
+    def weights(self, rows: _Rows, parts: list[_Part]) -> _Weights:
         """Return, for each way to put losses together, the weight of each part's."""
         return {_SUM: [1.0] * len(parts), **_shares(rows.counts, parts)}
 
-    def figure_weights(self, rows: _Rows, parts: list[_Part]) -> dict[str, list[float]]:
+    def figure_weights(self, rows: _Rows, parts: list[_Part]) -> _Weights:
         """Return, for each way to put figures together, the weight of each part's."""
         return {**self.weights(rows, parts), **_shares(rows.figure_counts, parts)}
 
@@ -73,7 +74,7 @@ class _RowParts:
         return [rule for rule in found if rule in self.rules] if self.rules else found
 
     def learn_figures(
-        self, weights: dict[str, list[float]], parts: list[_Note], whole: _Note, near: Collection[float]
+        self, weights: _Weights, parts: list[_Note], whole: _Note, near: Collection[float]
     ) -> str:
         """Find by which weights the figures of the parts give the whole's; return what has none, or ""."""
         if whole.events or any(part.events for part in parts):
@@ -97,9 +98,8 @@ class _RowParts:
 
     def knows(self, parts: list[_Note]) -> bool:
         """Return whether the figures of parts can be put together."""
-        return self._changes(parts).keys() <= self.of_figures.keys() and not any(
-            part.events for part in parts
-        )
+        known = self._changes(parts).keys() <= self.of_figures.keys()
+        return known and not any(part.events for part in parts)
 
     def _changes(self, parts: list[_Note]) -> dict[_Path, list[_Change | None]]:
         """Return how each part changed each figure that one of them changed, or may have set to what it was."""
@@ -110,7 +110,7 @@ class _RowParts:
             found[path] = [part.changes.get(path) or stays.get(id(part)) for part in parts]
         return found
 
-    def are_unclear(self, weights: dict[str, list[float]], parts: list[_Note]) -> bool:
+    def are_unclear(self, weights: _Weights, parts: list[_Note]) -> bool:
         """Return whether a figure cannot be put together, or is another by another way: at 0 all ways hold."""
         for path, changes in self._changes(parts).items():
             made = self._made(path, changes, weights)
@@ -126,7 +126,7 @@ class _RowParts:
         found |= {place for place, of in enumerate(zip(*chosen, strict=True)) if len({*of}) > 1}
         return found - self.branches
 
-    def joined(self, weights: dict[str, list[float]], parts: list[_Note]) -> _Note:
+    def joined(self, weights: _Weights, parts: list[_Note]) -> _Note:
         """Return what the parts of a micro-batch give together."""
         note = _Note()
         of_loss = weights.get(self.rules[0], [1.0] * len(parts))
@@ -136,25 +136,21 @@ class _RowParts:
             note.changes[path] = self._made(path, changes, weights)[0]
         return note
 
-    def _made(
-        self, path: _Path, changes: list[_Change | None], weights: dict[str, list[float]]
-    ) -> list[_Change]:
+    def _made(self, path: _Path, changes: list[_Change | None], weights: _Weights) -> list[_Change]:
         """Return what a figure's changes give together, in each way that has held so far."""
         made = [_combined(changes, weights, rule) for rule in self.of_figures.get(path, ())]
         return [change for change in made if change is not None]
 
 
-def _shares(counts: dict[str, list[int]], parts: list[_Part]) -> dict[str, list[float]]:
+def _shares(counts: dict[str, list[int]], parts: list[_Part]) -> _Weights:
     sums = {name: [sum(of_row[row] for row in part) for part in parts] for name, of_row in counts.items()}
     return {name: [count / sum(of) for count in of] for name, of in sums.items() if sum(of)}
 
 
-def _combined(
-    changes: list[_Change | None], all_weights: dict[str, list[float]], rule: str
-) -> _Change | None:
+def _combined(changes: list[_Change | None], ways: _Weights, rule: str) -> _Change | None:
     """Return one change for those of the parts; None where they cannot be put together."""
     given = [change for change in changes if change is not None]
-    weights = all_weights.get(rule.removesuffix(_SET))
+    weights = ways.get(rule.removesuffix(_SET))
     items, is_all = [change.items for change in given], len(given) == len(changes)
     if rule == "copies":
         return given[0]

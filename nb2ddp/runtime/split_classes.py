@@ -91,10 +91,8 @@ def _is_to_divide() -> bool:
 
 
 def _may_be_alone() -> bool:
-    places = [(frame.f_code.co_filename, frame.f_lineno) for frame in _script_frames()]
-    return threading.current_thread() is not threading.main_thread() or any(
-        _asks_for_rank(*of) for of in places
-    )
+    asks = any(_asks_for_rank(frame.f_code.co_filename, frame.f_lineno) for frame in _script_frames())
+    return asks or threading.current_thread() is not threading.main_thread()
 
 
 @functools.cache

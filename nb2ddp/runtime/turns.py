@@ -27,7 +27,7 @@ from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks
 from nb2ddp.runtime.random_draws import _NOTHING, _advanced, _shapes
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.replicas import _make_equal
-from nb2ddp.runtime.run_state import _run, _warn
+from nb2ddp.runtime.run_state import _run, _warn, _warn_once
 from nb2ddp.runtime.script_location import _is_own
 from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.step_plans import _in_parts, _Unit
@@ -54,7 +54,6 @@ class _Turns(_DividedSteps):
         self.buffers: list[torch.Tensor] = []
         self.switches = _Switches()
         self.moves = False  # a micro-batch moves parameters, and back but for rounding
-        self.said = False  # that random numbers are not those of one process
         self.model: Any = None  # whose parameters are known to be equal
         self.is_compared = False  # a step was
         self.again = -1  # the step to compare since gradients were 0 in the first one
@@ -198,12 +197,10 @@ class _Turns(_DividedSteps):
             dist.broadcast(tensor, 0)
 
     def _say_near(self, how: str) -> None:
-        if not self.said:
-            _warn(
-                f"micro-batches draw random numbers (dropout, say) {how}: they draw others than in one process, so "
-                "losses are near the single process's and not equal"
-            )
-        self.said = True
+        _warn_once(
+            f"micro-batches draw random numbers (dropout, say) {how}: they draw others than in one process, so losses "
+            "are near the single process's and not equal"
+        )
 
     def _compute(self, held: _Held) -> str:
         """Compute this rank's micro-batches, and exchange what they gave. Return what is wrong, or ""."""

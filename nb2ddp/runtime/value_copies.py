@@ -196,9 +196,8 @@ def _agree(one: Any, other: Any, tolerance: float = 0.0) -> bool:
             same |= abs(one - other) <= tolerance * (1 + abs(one))
         return bool(same.all())
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(
-            a is b or _agree(a, b, tolerance) for a, b in zip(one, other, strict=True)
-        )
+        pairs = zip(one, other, strict=False)
+        return len(one) == len(other) and all(a is b or _agree(a, b, tolerance) for a, b in pairs)
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_agree(one[name], other[name], tolerance) for name in one)
     numbers = isinstance(one, int | float) and isinstance(other, int | float)
