@@ -17,8 +17,6 @@ from nb2ddp.runtime.kept_values import (
     _Place,
     _walk,
 )
-from nb2ddp.runtime.object_collectives import _largest_of_ranks, from_main_process
-from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.script_location import _is_own
 
 _NONE_YET = object()
@@ -79,21 +77,6 @@ class _Settings:
         self.moved |= {name for name in known if not _is_same_setting(self.seen[name], now[name])}
         self.seen.update(now)
         self.vary |= bool(self.moved)
-
-    def of_ranks(self, found: int) -> list[Any]:
-        """Return whether a rank has found a change, and whether some change all the time. A collective.
-
-        Ranks whose optimizers compute with other numbers take rank 0's: a learning rate may follow the clock.
-        """
-        groups = {
-            (n, at): group for of, n in _run.numbers.items() for at, group in enumerate(of.param_groups)
-        }
-        own = {(at, name): x for at, of in groups.items() for name, x in of.items() if isinstance(x, float)}
-        digest = hash(tuple(own.values())) >> 2
-        changed, vary, most, least = _largest_of_ranks([found, self.vary, digest, -digest])
-        for (at, name), value in from_main_process(lambda: own).items() if most != -least else ():
-            groups.get(at, {})[name] = value
-        return [changed, vary]
 
     def _settings(self, model: torch.nn.Module) -> Iterator[tuple[Any, Any]]:
         parts = [part for of in self.parts if (part := of()) is not None]

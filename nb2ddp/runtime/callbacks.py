@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import torch
-import torch.distributed as dist
-
+from nb2ddp.runtime.object_collectives import _take_from_rank_0
 from nb2ddp.runtime.run_state import _run
 
 _DECIDING = "train_begin epoch_begin step_begin step_end epoch_end log evaluate save".split()  # on_...
@@ -21,11 +19,7 @@ class _OneDecision:
         control = super().call_event(event, args, state, control, **options)  # type: ignore[misc]
         if event.removeprefix("on_") in _DECIDING and _run.meets:
             held = [vars(control), *getattr(self.optimizer, "param_groups", ())]  # type: ignore[attr-defined]
-            places = [(of, name) for of in held for name in of if isinstance(of[name], bool | float)]
-            decided = torch.tensor([of[name] for of, name in places], dtype=torch.float64, device="cpu")
-            dist.broadcast(decided, 0, group=_run.cpu_group)
-            for (of, name), value in zip(places, decided.tolist(), strict=True):
-                of[name] = type(of[name])(value)
+            _take_from_rank_0(held, bool | float)
         return control
 
 

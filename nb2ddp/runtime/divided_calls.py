@@ -28,7 +28,7 @@ from nb2ddp.runtime.module_state import (
     _unsynchronised,
     _without_effects,
 )
-from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
+from nb2ddp.runtime.object_collectives import _largest_of_ranks, from_all_ranks, from_main_process
 from nb2ddp.runtime.prints import _seeing_prints
 from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.recomputed_calls import _Comparison, _is_compiled
@@ -196,7 +196,7 @@ class _Split:
         settings = self.settings[self.mode]
         found = settings.changed(self.model, self.modules, kind, parts.values)
         # a rank may see it alone: of the seconds that it took, say
-        changed, settings.looks = settings.of_ranks(found)
+        changed, settings.looks = _largest_of_ranks([found, settings.vary])
         is_first = kind not in self.kinds
         if is_first and len(self.whole) >= max(self.most_rechecks, len(self.kinds)):  # and one more each time
             self.whole[kind] = next(iter(self.whole.values()))

@@ -170,6 +170,15 @@ def _exchange(value: _T, error: BaseException | None = None) -> list[_T]:
     return [value for value, _ in of_ranks]
 
 
+def _take_from_rank_0(held: list[dict[str, Any]], kinds: Any) -> None:
+    """Give every rank rank 0's numbers, those of some kinds in dicts. A collective, of some bytes."""
+    places = [(of, name) for of in held for name in of if isinstance(of[name], kinds)]
+    numbers = torch.tensor([of[name] for of, name in places], dtype=torch.float64, device="cpu")
+    dist.broadcast(numbers, 0, group=_run.cpu_group)
+    for (of, name), number in zip(places, numbers.tolist(), strict=True):
+        of[name] = type(of[name])(number)
+
+
 def _largest_of_ranks(numbers: Any) -> Any:
     """Return numbers, each the largest of all ranks'. A collective, which does not wait for GPUs."""
     largest = torch.tensor(numbers, device="cpu")

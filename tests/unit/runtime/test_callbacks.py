@@ -70,18 +70,22 @@ LOOP = """
 import torch
 model = ddp.parallelize(torch.nn.Linear(4, 1))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+def by_a_clock(step):
+    optimizer.param_groups[0]["lr"] = 0.1 + 0.01 * step * rank
 for step in range(12):
-    optimizer.param_groups[0]["lr"] = 0.1 + 0.01 * step * rank  # by a clock of its own
     optimizer.zero_grad()
+    {before}
     model(torch.randn(8, 4)).square().mean().backward()
+    {after}
     optimizer.step()
 ddp.check_replicas(model)
 note(lr=optimizer.param_groups[0]["lr"])
 """
 
 
-def test_a_learning_rate_that_a_loop_sets_is_rank_0s(run: Run) -> None:
-    ended = run(LOOP)
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_a_learning_rate_that_a_loop_sets_is_rank_0s(run: Run, place: str) -> None:
+    ended = run(LOOP.format(**{"before": "pass", "after": "pass", place: "by_a_clock(step)"}))
     assert ended.codes == [0, 0], ended.text
     assert [notes["lr"] for notes in ended.notes] == [0.1, 0.1]
     assert "2 replicas equal" in ended.ranks[0].out
