@@ -99,13 +99,13 @@ class _Averaging:
         if ids == self.trained or not all(isinstance(p, torch.nn.Parameter) for p in others):
             return
         _backward.flush()
+        if unknown := [name for name, p in parameters.items() if id(p) not in self.known]:
+            _make_equal(self.model, unknown)
         if self.trained is None:
             for value in (*(p for p in parameters.values() if p.requires_grad), *self.model.buffers()):
                 if value.layout is torch.strided and value.numel():
                     dist.broadcast(value.data, 0)  # `data` is another tensor to autograd
         self.trained = ids
-        if unknown := [name for name, p in parameters.items() if id(p) not in self.known]:
-            _make_equal(self.model, unknown)
         self.known = {id(p) for p in parameters.values()}
         sparse = _sparse_names(self.model)
         trained = _trained_by_name(self.model)

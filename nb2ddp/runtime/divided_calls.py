@@ -150,7 +150,7 @@ class _Split:
 
     def _see_same_batches(self, parts: _Parts, kind: Any) -> None:
         try:
-            alike = _are_same_batches(parts.leaves)
+            alike = _are_same_batches(self.model, parts.leaves)
         except RuntimeError:
             if self.mode[1]:
                 raise
@@ -196,7 +196,10 @@ class _Split:
         settings = self.settings[self.mode]
         found = settings.changed(self.model, self.modules, kind, parts.values)
         # a rank may see it alone: of the seconds that it took, say
-        changed, settings.looks = _largest_of_ranks([found, settings.vary])
+        mode = 2 * self.mode[0] + self.mode[1]
+        changed, settings.looks, most, least = _largest_of_ranks([found, settings.vary, mode, -mode])
+        if most != -least:
+            self._see_same_batches(parts, kind)
         is_first = kind not in self.kinds
         if is_first and len(self.whole) >= max(self.most_rechecks, len(self.kinds)):  # and one more each time
             self.whole[kind] = next(iter(self.whole.values()))

@@ -10,18 +10,28 @@ from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _T, _run, _say, _warn
 from nb2ddp.runtime.spot_checks import _checks
 
+_ON_ONE_RANK = "what sets that runs on one rank alone, below `if rank == 0` say. Let every rank run it"
+
 
 def _make_equal(model: torch.nn.Module, names: list[str]) -> None:
     """Give every rank rank 0's values of parameters where they differ.
 
     Quantised tensors, and parameters that stay on the CPU, cannot be sent; they come from one checkpoint.
+
+    Raises:
+        RuntimeError: their shapes, types or devices differ between ranks.
     """
     parameters = dict(model.named_parameters())
+    kinds = {name: (p.shape, p.dtype, p.device.type) for name, p in parameters.items() if name in names}
     own = {name: _fingerprint(parameters[name]) for name in names}
-    of_ranks = from_all_ranks(own)
-    for name, parameter in parameters.items():
-        if name in own and any(other.get(name) != own[name] for other in of_ranks):
-            dist.broadcast(parameter.data, 0)
+    of_ranks = from_all_ranks((own, kinds))
+    for rank, (_, other) in enumerate(of_ranks):
+        if other != kinds:
+            what = f"rank {rank} has {model.__class__.__name__} in other shapes, types or on other devices"
+            raise RuntimeError(f"{what} than rank {_run.rank}: {_ON_ONE_RANK}")
+    for name in own:
+        if any(other[name] != own[name] for other, _ in of_ranks):
+            dist.broadcast(parameters[name].data, 0)
 
 
 def _fingerprint(parameter: torch.Tensor) -> str:

@@ -9,26 +9,32 @@ from torch.utils import _pytree as pytree
 from nb2ddp.runtime.digests import _SEED, _digest
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
+from nb2ddp.runtime.replicas import _ON_ONE_RANK
 from nb2ddp.runtime.run_state import _run
 
 # PyTorch's own: where a loop is divided, joined outputs get another one
 _register_hook: Any = getattr(torch.Tensor.register_hook, "__wrapped__", torch.Tensor.register_hook)
 
 
-def _are_same_batches(leaves: Any) -> bool:
-    """Compare the batches of all ranks, and return whether their random generators are alike too.
+def _are_same_batches(model: Any, leaves: Any) -> bool:
+    """Compare a model's modes and its batches, and return whether the random generators are alike too.
 
     If they are not, every rank takes over rank 0's. Waits for all ranks.
 
     Raises:
+        ValueError: the modes differ.
         RuntimeError: the batches differ.
     """
+    modes = [part.training for part in model.modules()]
     own, drawn = _digest(leaves), _digest(_random_state()[:3])
-    of_ranks = from_all_ranks((own, drawn))
-    for rank, (other, _) in enumerate(of_ranks):
+    of_ranks = from_all_ranks((own, drawn, modes))
+    for rank, (other, _, others_modes) in enumerate(of_ranks):
+        if others_modes != modes:
+            what = f"rank {rank} has {model.__class__.__name__} in another mode (train() or eval())"
+            raise ValueError(f"{what} than rank {_run.rank}: {_ON_ONE_RANK}")
         if other != own:
             raise RuntimeError(f"rank {rank} trains on another batch than rank {_run.rank}. {_SEED}")
-    alike = all(other == drawn for _, other in of_ranks)
+    alike = all(other == drawn for _, other, _ in of_ranks)
     if not alike:
         _set_random_state(from_main_process(_random_state))
     return alike

@@ -10,6 +10,7 @@ import torch
 
 from nb2ddp.runtime import same_losses
 from tests.support.ranks import Ended
+from tests.unit.runtime.trainer_tools import TOOLS as TRAINER_TOOLS
 
 Run = Callable[..., Ended]
 
@@ -174,6 +175,49 @@ def test_ranks_with_different_batches_are_refused(run: Run) -> None:
     assert "rank 1 trains on another batch than rank 0. Every rank must make the same data: seed what" in (
         ended.ranks[0].err
     )
+
+
+CHANGED = """
+    import torch
+    class Net(torch.nn.Embedding):
+        pass
+    net = ddp.parallelize(Net(4, 2))
+    for step in range(8):
+        if rank == 1 and step == {step}:
+            net.{change}
+        with torch.set_grad_enabled({grad}):
+            net(torch.arange(4))
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "step", "grad", "said"),
+    [
+        ("eval()", 0, True, "Net in another mode"),
+        ("eval()", 0, False, "Net in another mode"),
+        ("eval()", 5, True, "Net in another mode"),
+        ("double()", 0, True, "Net in other shapes, types"),
+    ],
+)
+def test_a_model_that_one_rank_changes_is_refused(
+    run: Run, change: str, step: int, grad: bool, said: str
+) -> None:
+    ended = run(CHANGED.format(change=change, step=step, grad=grad))
+    assert ended.codes == [1, 1], ended.text
+    assert f"rank 1 has {said}" in ended.ranks[0].err, ended.text
+    assert "runs on one rank alone" in ended.ranks[0].err
+
+
+def test_a_trainers_model_of_another_type_is_refused(run: Run) -> None:
+    pytest.importorskip("transformers")
+    program = """
+t = Trainer(bert(), args(max_steps=2), train_dataset=cls_rows(16))
+t.model.double() if rank == 1 else None
+go(t)
+"""
+    ended = run(TRAINER_TOOLS + program, limit=120)
+    assert ended.codes == [1, 1], ended.text
+    assert "rank 1 has BertForSequenceClassification in other shapes, types or on" in ended.ranks[0].err
 
 
 OTHER_LABELS = """
