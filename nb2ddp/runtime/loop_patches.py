@@ -32,7 +32,7 @@ def _patch_for_loops() -> None:
 
 def _take_numbers(optimizer: Any, *_: Any) -> None:
     """Let an optimizer step with rank 0's numbers on every rank: a learning rate may follow the clock."""
-    if _run.meets:
+    if _run.meets and _run.reduced:
         _take_from_rank_0(optimizer.param_groups, float)
 
 
