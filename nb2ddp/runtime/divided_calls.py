@@ -28,7 +28,12 @@ from nb2ddp.runtime.module_state import (
     _unsynchronised,
     _without_effects,
 )
-from nb2ddp.runtime.object_collectives import _largest_of_ranks, from_all_ranks, from_main_process
+from nb2ddp.runtime.object_collectives import (
+    _exchange,
+    _largest_of_ranks,
+    from_all_ranks,
+    from_main_process,
+)
 from nb2ddp.runtime.prints import _seeing_prints
 from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.recomputed_calls import _Comparison, _is_compiled
@@ -243,16 +248,18 @@ class _Split:
         chooses = compared.reads.get(kind, 3) < 3 and self.joins.ways(kind)
         reads, form = _Reads(size) if chooses else None, None
         put_back = _start_of(self.model, compared.moves_library, compared.moves_parameters) if sees else None
-        # in one process the other rows may save it: the largest of a selection, which is empty here
-        with (
-            contextlib.suppress(*[Exception] * sees),
-            _own_random_numbers(rows, _RandomRows) as drew,
-            _seeing_prints(_warn_once),
-            reads or contextlib.nullcontext(),
-        ):
-            self.paths.latest = set()
-            output = self._run(*own)
-            form = self.joins.form(output, kind, size) if sees else None
+        error = None
+        try:
+            drawn = _own_random_numbers(rows, _RandomRows)
+            with drawn as drew, _seeing_prints(_warn_once), reads or contextlib.nullcontext():
+                self.paths.latest = set()
+                output = self._run(*own)
+                form = self.joins.form(output, kind, size) if sees else None
+        except Exception as raised:
+            error = raised
+        if put_back is None and any(_largest_of_ranks([error is not None])):
+            _exchange(None, error)  # the notebook may handle it, on every rank
+        # where Python sees values, other rows may save it in one process: the largest of a selection that is empty here
         if put_back is not None:
             way = None if self.paths.asks(kind, self.calls) else ""
             of_one_form, alike, on_path = _are_on_all_ranks(form, str(reads.chosen if reads else 0), way)
