@@ -8,7 +8,8 @@ from torch.utils import _pytree as pytree
 
 _SEED = (
     "Every rank must make the same data: seed what draws it (random.seed, numpy.random.seed, torch.manual_seed, "
-    "seed= or random_state=), sort what comes from a set or a folder, and start again"
+    "seed= or random_state=), sort what comes from a set or a folder (dict.fromkeys(), instead of set(), keeps the "
+    "order of what cannot be sorted: NaN, classes, objects), and start again"
 )
 
 

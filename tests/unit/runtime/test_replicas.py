@@ -242,7 +242,7 @@ def test_ranks_with_different_labels_are_refused(run: Run, first: int) -> None:
     assert (
         "ranks 1 and 0 compute different losses from the same batch: their labels, or" in ended.ranks[0].err
     )
-    assert "sort what comes from a set" in ended.ranks[0].err
+    assert "sort what comes from a set or a folder (dict.fromkeys()" in ended.ranks[0].err
 
 
 def test_a_loss_is_compared_where_an_output_is_used_twice_or_overflows(run: Run) -> None:
