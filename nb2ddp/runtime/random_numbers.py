@@ -3,6 +3,7 @@
 import multiprocessing
 import random
 import sys
+import tempfile
 from typing import Any
 
 import torch
@@ -11,10 +12,14 @@ _entropy = [random.SystemRandom().getrandbits(128), 0]  # the system's, and how 
 
 
 def _same_entropy(bits: int) -> int:
-    """Return what NumPy seeds its own generators with, and environments theirs: the same on every rank."""
+    """Return what generators are seeded with, where nobody does: the same on every rank."""
     _entropy[1] += 1
     of_worker = multiprocessing.parent_process() is not None
     return (random.SystemRandom() if of_worker else random.Random(repr(_entropy))).getrandbits(bits)
+
+
+def _seed(self: random.Random, a: Any = None, version: int = 2, own: Any = random.Random.seed) -> None:
+    own(self, _same_entropy(128) if a is None else a, version)
 
 
 def _seed_all(seed: int) -> None:
@@ -41,6 +46,8 @@ def _set_random_state(state: tuple[Any, ...]) -> None:
     python, of_numpy, *of_torch = state
     random.setstate(python[:3])
     _entropy[:] = python[3:]
+    random.Random.seed = _seed  # type: ignore[method-assign]
+    vars(tempfile)["_Random"] = random.SystemRandom  # names of files stay each rank's own
     if of_numpy is not None and (numpy := sys.modules.get("numpy")):
         numpy.random.bit_generator.randbits = _same_entropy
         keys = numpy.frombuffer(of_numpy[1], dtype=numpy.uint32)

@@ -1,4 +1,4 @@
-"""Generators that nobody seeds: NumPy's own, and with them those of environments, are the same on every rank."""
+"""Generators that nobody seeds, Python's and NumPy's, and those of environments, are the same on every rank."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from tests.support.ranks import Ended
 Run = Callable[..., Ended]
 
 DRAWS = """
+import random
+import tempfile
 import numpy as np
 import torch
 def draw():
     made = np.random.default_rng(), np.random.Generator(np.random.PCG64(np.random.SeedSequence()))
-    return [int(each.integers(2**60)) for each in made] + [float(np.random.RandomState().rand())]
+    return [int(each.integers(2**60)) for each in made] + [float(np.random.RandomState().rand()), random.Random().random()]
 class Rows(torch.utils.data.Dataset):
     def __len__(self):
         return 4
@@ -28,7 +30,7 @@ with ddp.main_process_only() as is_main:
 with ddp.main_process_first():
     both = draw()
 loader = torch.utils.data.DataLoader(Rows(), num_workers=2, multiprocessing_context="fork")
-note(drawn=[first, both, draw()], of_workers=[int(row) for row in loader])
+note(drawn=[first, both, draw()], of_workers=[int(row) for row in loader], path=tempfile.mktemp())
 """
 
 
@@ -38,5 +40,6 @@ def test_what_nobody_seeds_draws_the_same_on_every_rank(run: Run, ranks: int) ->
     assert not any(ended.codes), ended.text
     for notes in ended.notes:
         assert notes["drawn"] == ended.notes[0]["drawn"]
-        assert len({number for drawn in notes["drawn"] for number in drawn}) == 9  # never the same again
+        assert len({number for drawn in notes["drawn"] for number in drawn}) == 12  # never the same again
         assert len(set(notes["of_workers"])) == 4  # each worker has its own
+    assert len({notes["path"] for notes in ended.notes}) == len(ended.notes)
