@@ -8,6 +8,7 @@ made from the fields.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,9 +23,25 @@ Batch = Literal["preserve", "scale"]
 Strategy = Literal["ddp", "fsdp", "balanced"]
 
 
-def _about(text: str, **more: Any) -> dict[str, Any]:
-    """Describe a field: what the option does, and `minimum`, `metavar` or `otherwise` of `Setting`."""
-    return {"help": text, **more}
+def option(
+    text: str,
+    default: Any = None,
+    *,
+    minimum: int | None = None,
+    metavar: str | None = None,
+    otherwise: str = "",
+) -> Any:
+    """Return a field of a dataclass whose fields are options of a command.
+
+    Args:
+        text: what `--help` says of it, a sentence.
+        default: what is taken where the option is not given.
+        minimum: the smallest number that is allowed.
+        metavar: how `--help` calls the value.
+        otherwise: the default in words, where ``default`` does not tell it.
+    """
+    about = {"help": text, "minimum": minimum, "metavar": metavar, "otherwise": otherwise}
+    return field(default=default, metadata=about)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,44 +52,31 @@ class Options:
         OptionError: a value is of the wrong type, out of range, or none of the choices.
     """
 
-    nproc: int = field(
-        default=2,
-        metadata=_about(
-            "Number of GPUs in the commands that are printed and written; the script runs on any number.",
-            metavar="N",
-            minimum=1,
-        ),
+    nproc: int = option(
+        "Number of GPUs in the commands that are printed and written; the script runs on any number.",
+        2,
+        metavar="N",
+        minimum=1,
     )
-    batch: Batch = field(
-        default="preserve",
-        metadata=_about(
-            "Keep the notebook's effective batch, which is the same training run (preserve), or give each "
-            "GPU the notebook's per-device batch, which is N times the data in a step (scale)."
-        ),
+    batch: Batch = option(  # noqa: RUF009, a field
+        "Keep the notebook's effective batch, which is the same training run (preserve), or give each "
+        "GPU the notebook's per-device batch, which is N times the data in a step (scale).",
+        "preserve",
     )
-    strategy: Strategy = field(
-        default="ddp",
-        metadata=_about(
-            "Put a copy of the model on each GPU (ddp), let Unsloth shard it over the GPUs, so that each trains "
-            "with a share of it (fsdp), or spread one model over all GPUs in one process (balanced)."
-        ),
+    strategy: Strategy = option(  # noqa: RUF009, a field
+        "Put a copy of the model on each GPU (ddp), let Unsloth shard it over the GPUs, so that each trains "
+        "with a share of it (fsdp), or spread one model over all GPUs in one process (balanced).",
+        "ddp",
     )
-    gpu_memory: float = field(
-        default=15.0,
-        metadata=_about(
-            "Memory of one GPU in GiB; a model that does not fit is noted.", metavar="GIB", minimum=1
-        ),
+    gpu_memory: float = option(
+        "Memory of one GPU in GiB; a model that does not fit is noted.", 15.0, metavar="GIB", minimum=1
     )
-    owner: str | None = field(
-        default=None, metadata=_about("Your Kaggle user name, for the Kaggle bundle.", metavar="NAME")
+    owner: str | None = option("Your Kaggle user name, for the Kaggle bundle.", metavar="NAME")
+    title: str | None = option(
+        "Title of the kernel on Kaggle.", metavar="TEXT", otherwise="the notebook's name"
     )
-    title: str | None = field(
-        default=None,
-        metadata=_about("Title of the kernel on Kaggle.", metavar="TEXT", otherwise="the notebook's name"),
-    )
-    single_file: bool = field(
-        default=False,
-        metadata=_about("Put the text of ddp_support.py into the script, instead of a file beside it."),
+    single_file: bool = option(
+        "Put the text of ddp_support.py into the script, instead of a file beside it.", False
     )
 
     def __post_init__(self) -> None:
@@ -121,6 +125,7 @@ class Setting:
     minimum: the smallest number that is allowed.
     metavar: how `--help` calls the value.
     otherwise: what is taken where the default is None, in words.
+    several: the option may be repeated.
     """
 
     name: str
@@ -131,6 +136,7 @@ class Setting:
     minimum: int | None = None
     metavar: str | None = None
     otherwise: str = ""
+    several: bool = False
 
     @property
     def flag(self) -> str:
@@ -156,7 +162,7 @@ _IN_WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "tru
 
 def settings() -> tuple[Setting, ...]:
     """Return the options, in the order of the fields."""
-    return _SETTINGS
+    return settings_of(Options)
 
 
 def given(values: Mapping[str, Any], defaults: Options | None = None) -> Options:
@@ -219,14 +225,17 @@ def argparse_options(without: Collection[str] = ()) -> Iterator[tuple[tuple[str,
             yield (setting.flag,), {"help": text, "type": setting.type, "metavar": setting.metavar}
 
 
+@functools.cache
+def settings_of(kind: type) -> tuple[Setting, ...]:
+    """Return the options that a dataclass declares with `option`, in order."""
+    hints = get_type_hints(kind)
+    return tuple(_setting(entry, hints[entry.name]) for entry in dataclasses.fields(kind))
+
+
 def _setting(entry: dataclasses.Field[Any], hint: Any) -> Setting:
-    """Return the option that a field of `Options` stands for."""
     choices = get_args(hint) if get_origin(hint) is Literal else ()
     if isinstance(hint, types.UnionType):  # str | None
         hint = next(part for part in get_args(hint) if part is not types.NoneType)
-    kind = str if choices else hint
-    return Setting(entry.name, kind, entry.default, choices=choices, **entry.metadata)
-
-
-_HINTS = get_type_hints(Options)
-_SETTINGS = tuple(_setting(entry, _HINTS[entry.name]) for entry in dataclasses.fields(Options))
+    several = get_origin(hint) is Sequence
+    kind = str if choices else get_args(hint)[0] if several else hint
+    return Setting(entry.name, kind, entry.default, choices=choices, several=several, **entry.metadata)

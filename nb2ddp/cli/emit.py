@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import click
 
 from nb2ddp.cli.common import PathName, Sectioned, echo, echo_step, say, script_of, to_width
+from nb2ddp.options import settings_of
 from nb2ddp.source.notebook import is_notebook
 from nb2ddp.targets import TARGETS
-from nb2ddp.targets.option import TargetOption, options_of
 
 _SECTIONS = {
     "The job": ["target", "nodes", "gpus", "cpu", "shared_fs", "save_steps", "output", "force"],
-    **{f"For {kind.title}": [option.name for option in options_of(kind)] for kind in TARGETS.values()},
+    **{f"For {kind.title}": [option.name for option in settings_of(kind)] for kind in TARGETS.values()},
 }
 _NO_SHARED_FS = ", ".join(name for name, kind in TARGETS.items() if not kind.shared_fs)
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -24,18 +24,17 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def _target_options(command: _Command) -> _Command:
     """Give the command the options of all targets; one that several have is one option."""
-    options: dict[str, TargetOption] = {}
-    for kind in TARGETS.values():
-        for option in options_of(kind):
-            options.setdefault(option.name, option)
+    options = {option.name: option for kind in TARGETS.values() for option in settings_of(kind)}
     for option in reversed(options.values()):
+        said = option.otherwise or option.default
+        default = f"  [default: {said}]" if said not in (None, ()) else ""
         command = click.option(
             option.flag,
             option.name,
             type=option.type,
             multiple=option.several,
             metavar=option.metavar,
-            help=option.help,
+            help=option.help + default,
         )(command)
     return command
 

@@ -18,7 +18,7 @@ from nb2ddp.targets.torchrun import Torchrun
 
 
 class Target(Protocol):
-    """What starts a job: a dataclass with its own options, each of them an `option.option`.
+    """What starts a job: a dataclass with its own options, each of them an `options.option`.
 
     title: its name in the sections of `nb2ddp emit --help`.
     shared_fs: whether the machines share a disk where nothing else is said.

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import EmitError
+from nb2ddp.options import option
 from nb2ddp.targets import job
-from nb2ddp.targets.option import option
 
 
 @dataclass(frozen=True)

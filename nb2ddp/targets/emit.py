@@ -8,9 +8,9 @@ from typing import Any
 
 from nb2ddp.ddp_folder import SCRIPT, read, write
 from nb2ddp.errors import EmitError
+from nb2ddp.options import settings_of
 from nb2ddp.targets import TARGETS, Target
 from nb2ddp.targets.job import RESUME, Job, has_trainer
-from nb2ddp.targets.option import options_of
 
 
 def job_of(folder: Path, **numbers: Any) -> Job:
@@ -36,12 +36,12 @@ def target_of(name: str, options: Mapping[str, Any]) -> Target:
     Raises EmitError for an option that belongs to another target, or a value that cannot be.
     """
     given = {option: value for option, value in options.items() if value not in (None, ())}
-    known = {option.name for option in options_of(TARGETS[name])}
+    known = {option.name for option in settings_of(TARGETS[name])}
     for other in given.keys() - known:
         owners = {
             target: option.flag
             for target, kind in TARGETS.items()
-            for option in options_of(kind)
+            for option in settings_of(kind)
             if option.name == other
         }
         flag = next(iter(owners.values()))

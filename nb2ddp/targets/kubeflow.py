@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from nb2ddp.options import option
 from nb2ddp.targets import job
-from nb2ddp.targets.option import option
 
 _LABEL = r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?"
 _LABEL_FORM = "lower-case letters, digits and -, a letter first, 50 characters at most"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from nb2ddp.options import option
 from nb2ddp.targets import job
-from nb2ddp.targets.option import option
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from nb2ddp.errors import EmitError
+from nb2ddp.options import option
 from nb2ddp.targets import job
-from nb2ddp.targets.option import option
 
 _NAME, _NAME_FORM = r"[A-Za-z0-9][\w.@+-]*", "a name of letters, digits, _ . @ + and -"
 
@@ -33,9 +33,7 @@ class Slurm:
     mem: str | None = option("Memory of a node, such as 64G.")
     cpus_per_task: int | None = option("Number of CPU cores of a node.")
     signal_seconds: int = option("Stop with a checkpoint this many seconds before the time limit.", 300)
-    modules: Sequence[str] = option(
-        "Environment module to load; may be repeated.", (), flag="--module", metavar="NAME"
-    )
+    module: Sequence[str] = option("Environment module to load; may be repeated.", (), metavar="NAME")
     container_image: str | None = option(
         "Container image for srun (needs the Pyxis plugin).", metavar="IMAGE"
     )
@@ -47,7 +45,7 @@ class Slurm:
         job.checked("--mem", self.mem, r"\d+[KMGT]?", "64G")
         for name in ("job_name", "partition", "account"):
             job.checked(f"--{name.replace('_', '-')}", getattr(self, name), _NAME, _NAME_FORM)
-        for name in self.modules:
+        for name in self.module:
             job.checked("--module", name, r"[\w.+/-]+", "cuda/13.0")
         job.checked("--container-image", self.container_image, r"[^\s'\"\\]+", "an image's name, or a path")
         if self.signal_seconds < 1 or (self.cpus_per_task is not None and self.cpus_per_task < 1):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from nb2ddp.errors import EmitError
+from nb2ddp.options import option
 from nb2ddp.targets import job
-from nb2ddp.targets.option import option
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ ROOMS: dict[str, set[str]] = {
     "analysis": {"libraries", "source"},
     "rewriting": {"analysis", "options", "runtime", "source"},
     "rules": {"analysis", "libraries", "options", "rewriting", "source"},
-    "targets": {"ddp_folder", "errors", "rendering", "source"},
+    "targets": {"ddp_folder", "errors", "options", "rendering", "source"},
     "conversion": {
         *("analysis", "ddp_folder", "errors", "options", "plain_text", "rendering", "rewriting", "rules"),
         *("runtime", "secrets", "source", "targets"),

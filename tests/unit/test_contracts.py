@@ -22,11 +22,10 @@ from nb2ddp import errors
 from nb2ddp.cli import main
 from nb2ddp.cli.rules import page_of
 from nb2ddp.jupyter.arguments import ARGUMENTS
-from nb2ddp.options import Options, settings
+from nb2ddp.options import Options, settings, settings_of
 from nb2ddp.rewriting.findings import Rule
 from nb2ddp.rules import RULES
 from nb2ddp.targets import TARGETS
-from nb2ddp.targets.option import options_of
 from tests.support import ROOT
 from tests.support.helpers import apply
 
@@ -153,7 +152,7 @@ def test_an_emit_target_is_tested_and_documented(name: str) -> None:
 def test_each_option_of_a_target_is_one_of_emit() -> None:
     names = [parameter.name for parameter in main.commands["emit"].params]
     assert len(names) == len(set(names)), "a target's option has the name of one that all targets have"
-    assert {option.name for kind in TARGETS.values() for option in options_of(kind)} <= set(names)
+    assert {option.name for kind in TARGETS.values() for option in settings_of(kind)} <= set(names)
 
 
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)

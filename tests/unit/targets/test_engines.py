@@ -47,7 +47,7 @@ def test_the_options_of_sbatch() -> None:
         mem="64G",
         cpus_per_task=16,
         signal_seconds=120,
-        modules=("cuda/13.0", "python"),
+        module=("cuda/13.0", "python"),
         container_image="docker://me/unsloth:1",
     )["train.sbatch"]
     assert directives(text) == {

@@ -56,7 +56,7 @@ def test_kubernetes_gives_back_what_was_quoted() -> None:
 
 
 def test_a_module_name_is_one_word_for_the_shell() -> None:
-    text = files("slurm", modules=("gcc/12.2.0+x",))["train.sbatch"]
+    text = files("slurm", module=("gcc/12.2.0+x",))["train.sbatch"]
     (line,) = [line for line in text.splitlines() if line.startswith("module load")]
     assert shlex.split(line) == ["module", "load", "gcc/12.2.0+x"]
 
