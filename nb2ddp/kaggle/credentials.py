@@ -68,7 +68,9 @@ def credentials_known_here() -> str | None:
 
         try:
             token, source = get_access_token_from_env()
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise _unreadable(error) from None
+        except ValueError as error:
             raise _unusable(error) from None
         if token:
             return "~/.kaggle/access_token" if source == "access_token" else f"the variable {source}"
@@ -84,7 +86,6 @@ def api_of_client() -> Any:
 
     Raises CredentialsError where it cannot be imported.
     """
-    _check_token_files()
     try:
         with quiet(), time_limit(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -115,25 +116,6 @@ def _config_folder() -> Path:
     return Path(os.environ.get("KAGGLE_CONFIG_DIR") or "~/.kaggle").expanduser()
 
 
-def _check_token_files() -> None:
-    """Raise CredentialsError for a folder where a file is expected: the client crashes on it."""
-    own = _config_folder()
-    names = ("access_token", "access_token.txt", "kaggle.json", "credentials.json")
-    files = [*(Path("~/.kaggle").expanduser() / name for name in names), *(own / name for name in names)]
-    with contextlib.suppress(OSError, ValueError):  # the variable may hold the token itself
-        if (token := os.environ.get("KAGGLE_API_TOKEN")) and Path(token).is_dir():
-            raise CredentialsError(
-                f"KAGGLE_API_TOKEN names a folder, {shown(token)}; let it hold the token, or name a file "
-                "that holds it."
-            )
-    for file in files:
-        if file.is_dir():
-            raise CredentialsError(
-                f"{file} is a folder, and Kaggle's client expects a file there; move the folder away, and "
-                "put the file that Kaggle gave you in its place."
-            )
-
-
 def _unusable(error: Exception) -> CredentialsError:
     """Return the error for files that do not hold what the client expects; it does not check them."""
     return CredentialsError(
@@ -145,6 +127,6 @@ def _unusable(error: Exception) -> CredentialsError:
 def _unreadable(error: OSError) -> CredentialsError:
     where = shown(str(error.filename)) if error.filename else f"a file in {_config_folder()}"
     return CredentialsError(
-        f"the Kaggle client cannot use {where} ({error.strerror or error}); correct that, or let "
-        "KAGGLE_CONFIG_DIR name another folder."
+        f"the Kaggle client cannot use {where} ({error.strerror or error}): put the file that Kaggle gave you there, "
+        "or let KAGGLE_API_TOKEN or KAGGLE_CONFIG_DIR name another place."
     )

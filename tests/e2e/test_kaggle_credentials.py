@@ -116,13 +116,16 @@ except CredentialsError as error:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("access_token", "access_token is a folder, and Kaggle's client expects a file there"),
-        ("KAGGLE_API_TOKEN", "KAGGLE_API_TOKEN names a folder"),
+        ("access_token", "access_token (Is a directory): put the file that Kaggle gave you there"),
+        (
+            "KAGGLE_API_TOKEN",
+            "(Is a directory): put the file that Kaggle gave you there, or let KAGGLE_API_TOKEN",
+        ),
         ("no text", "the Kaggle client cannot start (UnicodeDecodeError)"),
         *(
             pytest.param(kind, words, marks=pytest.mark.thorough)
             for kind, words in (
-                ("kaggle.json", "kaggle.json is a folder, and Kaggle's client expects a file there"),
+                ("kaggle.json", "kaggle.json (Is a directory): put the file that Kaggle gave you there"),
                 ("no json", "no Kaggle credentials that work are on this machine"),
                 ("no object", "the Kaggle client cannot start (TypeError)"),
                 ("config file", "no Kaggle credentials that work are on this machine"),
