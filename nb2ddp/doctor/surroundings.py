@@ -12,6 +12,8 @@ import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import psutil
+
 from nb2ddp.doctor.group import is_p2p_off
 from nb2ddp.doctor.machine import Machine
 from nb2ddp.doctor.outcome import Outcome, fail, ok, size, skip, warn
@@ -21,10 +23,8 @@ from nb2ddp.launch.command import LAUNCHER_VARIABLES
 DEFAULT_PORT = 29500
 """The default port of the rendezvous: torchrun without --standalone, Accelerate and plain ``python``."""
 
-_PROC = Path("/proc")
 _SHARED_MEMORY = Path("/dev/shm")
 _MIB, _GIB = 1 << 20, 1 << 30
-_LISTENING = "0A"  # in /proc/net/tcp
 _NO_OPS = ("UNSLOTH_ENABLE_MULTIGPU",)  # forks of Unsloth read it, Unsloth does not
 
 
@@ -70,14 +70,9 @@ def port_free(machine: Machine) -> Outcome:
 
 def is_taken(port: int) -> bool:
     """Return whether a process listens on this port, on any address of this machine."""
-    for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):
+    for family in (socket.AF_INET6, socket.AF_INET):
         try:
-            with socket.socket(family) as place:
-                place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's store does
-                if family == socket.AF_INET6:
-                    place.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                place.bind((address, port))
-                place.listen()
+            socket.create_server(("", port), family=family).close()
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return True  # without IPv6 the error is another
@@ -85,20 +80,11 @@ def is_taken(port: int) -> bool:
 
 
 def listeners(port: int) -> Iterator[tuple[int, str]]:
-    """Return the processes that listen on this port, by number and name, as far as /proc shows them."""
-    inodes = set()
-    for table in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
-                    inodes.add(f"socket:[{fields[9]}]")
-    if not inodes:
-        return
-    for process in sorted(_PROC.glob("[0-9]*")):
-        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
-            if any(os.readlink(file) in inodes for file in (process / "fd").iterdir()):
-                yield int(process.name), (process / "comm").read_text().strip()
+    """Yield the processes that listen on this port, by number and name, as far as the system shows them."""
+    with contextlib.suppress(psutil.Error):
+        for found in psutil.net_connections("tcp"):
+            if found.status == psutil.CONN_LISTEN and found.laddr.port == port and found.pid:
+                yield found.pid, psutil.Process(found.pid).name()
 
 
 def shared_memory(machine: Machine) -> Outcome:
