@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
+
+import psutil
 
 # Set by ipykernel for the kernel's own output.
 _KERNELS_OWN = ("MPLBACKEND", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE")
@@ -23,14 +23,5 @@ def ranks_environment(now: Mapping[str, str], initial: Mapping[str, str], *, ses
     return environment | {name: initial[name] for name in own if name in initial}
 
 
-def _initial_environment() -> dict[str, str]:
-    try:
-        data = Path("/proc/self/environ").read_bytes()
-    except OSError:
-        return dict(os.environ)
-    pairs = (os.fsdecode(entry).partition("=") for entry in data.split(b"\0") if entry)
-    return {name: value for name, _, value in pairs}
-
-
-INITIAL_ENVIRONMENT = _initial_environment()
+INITIAL_ENVIRONMENT: Mapping[str, str] = psutil.Process().environ()
 """The kernel's environment when it started."""

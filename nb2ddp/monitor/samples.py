@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,7 +164,6 @@ class Sampler:
             MonitorError: the GPUs cannot be read any more.
         """
         loads = self.reader.loads() if self.reader is not None else []
-        children = self._children()
         now = time.monotonic()
         seconds, self._at = now - self._at, now
         before, self._before = self._before, {}
@@ -174,13 +172,14 @@ class Sampler:
         for rank, (local_rank, guard) in sorted(guards.items()):
             cpu, rss, starved, swapped = 0.0, 0, None, 0
             known = False
-            for process in self._below(guard, children):
+            below = _descendants(guard)
+            for process in below:
                 with contextlib.suppress(psutil.Error), process.oneshot():
                     times, rss = process.cpu_times(), rss + process.memory_info().rss
                     self._before[process] = times.user + times.system
                     cpu += self._before[process] - before.get(process, 0.0)
                     known = known or process in before
-            for script in children[guard][:1]:
+            for script in below[:1]:
                 swapped, wait = _of_linux(script.pid)
                 if wait is not None:
                     self._waited[script] = wait
@@ -191,16 +190,13 @@ class Sampler:
             samples.append(Sample(rank, share, rss, swapped, starved, gpu))
         return samples
 
-    def _children(self) -> defaultdict[int, list[psutil.Process]]:
-        found: defaultdict[int, list[psutil.Process]] = defaultdict(list)
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                found[process.ppid()].append(process)
-        return found
 
-    def _below(self, pid: int, children: Mapping[int, list[psutil.Process]]) -> list[psutil.Process]:
-        direct = children.get(pid, [])
-        return [*direct, *(process for child in direct for process in self._below(child.pid, children))]
+def _descendants(pid: int) -> list[psutil.Process]:
+    """Return the processes below one, its own children first."""
+    found: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
+        found = psutil.Process(pid).children(recursive=True)
+    return found
 
 
 def _of_linux(pid: int) -> tuple[int, float | None]:

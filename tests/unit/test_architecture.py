@@ -180,7 +180,7 @@ def test_no_circle_anywhere() -> None:
         ("click", CLI),
         ("markupsafe", {"page.highlight", "page.page"}),
         ("pygments", {"page.highlight"}),
-        ("psutil", {"doctor.surroundings", "monitor.samples", "waiting"}),
+        ("psutil", {"doctor.surroundings", "jupyter.environment", "monitor.samples", "waiting"}),
         ("pynvml", {"monitor.nvml"}),
         ("rich", {"conversion.terminal", "monitor.terminal"}),
         ("kaggle", {"kaggle.credentials"}),
