@@ -69,16 +69,6 @@ class Line:
     sign: Sign = ""
     marks: Sequence[Mark] = ()
 
-    @property
-    def look(self) -> str:
-        """Return the class of the row."""
-        return {"": "", "~": "changed", "+": "added", "-": "gone"}[self.sign]
-
-    @property
-    def said(self) -> str:
-        """Return the sign in words, for those who hear it."""
-        return {"": "", "~": "changed", "+": "added", "-": "left out"}[self.sign]
-
 
 @dataclass(frozen=True)
 class View:
@@ -89,28 +79,6 @@ class View:
     lefts: Sequence[Line | None]
     rights: Sequence[Line | None]
     marks: Sequence[Mark]
-
-    @property
-    def has_left(self) -> bool:
-        return any(line is not None for line in self.lefts)
-
-    @property
-    def has_right(self) -> bool:
-        return any(line is not None for line in self.rights)
-
-
-@dataclass(frozen=True)
-class Memory:
-    """One line of the memory estimate."""
-
-    billions: float
-    how: str
-    needed: float
-    available: float
-
-    @property
-    def fits(self) -> bool:
-        return self.needed <= self.available
 
 
 def page(conversion: Conversion, options: Options, title: str = "") -> str:
@@ -133,11 +101,7 @@ def page(conversion: Conversion, options: Options, title: str = "") -> str:
         marks=marks,
         whole=[mark for mark in marks["change"] if mark.entry.cell is None],
         batches=batches(conversion.changes, options.processes),
-        memory=[
-            Memory(estimate.billions, how, needed, options.gpu_memory)
-            for estimate in conversion.memory
-            for how, needed in estimate.needs.items()
-        ],
+        memory=[(each.billions, *need) for each in conversion.memory for need in each.needs.items()],
         gpu="a T4" if options.gpu_memory == T4 else "one GPU",
         has_code=conversion.source is not None,
         views=_views(conversion, blocks, marks, hide),
