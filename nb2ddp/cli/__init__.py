@@ -20,10 +20,10 @@ __all__ = ["main"]
 
 
 _SECTIONS = {
-    "Convert a notebook": ("convert", "web", "rules", "init"),
-    "Run the script": ("run", "rehearse", "prove", "doctor"),
-    "On Kaggle": ("push", "status", "logs", "fetch"),
-    "On a cluster": ("emit",),
+    "Convert a notebook": (convert.convert, web.web, rules.rules, init.init),
+    "Run the script": (run.run, rehearse.rehearse, prove.prove, doctor.doctor),
+    "On Kaggle": (push.push, kernel.status, kernel.logs, kernel.fetch),
+    "On a cluster": (emit.emit,),
 }
 
 
@@ -51,13 +51,9 @@ class _Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, each with the first sentence of its help as a whole."""
-        titled = {name for names in _SECTIONS.values() for name in names}
-        others = tuple(name for name in self.list_commands(ctx) if name not in titled)
-        for title, names in {**_SECTIONS, "Other commands": others}.items():
-            rows = [(name, _first_sentence(self.commands[name])) for name in names if name in self.commands]
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
+        for title, commands in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(str(command.name), _first_sentence(command)) for command in commands])
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -100,18 +96,6 @@ def main() -> None:
     """
 
 
-for command in (
-    *(
-        convert.convert,
-        web.web,
-        run.run,
-        rehearse.rehearse,
-        prove.prove,
-        doctor.doctor,
-        emit.emit,
-        rules.rules,
-        init.init,
-    ),
-    *(push.push, kernel.status, kernel.logs, kernel.fetch),
-):
-    main.add_command(command)
+for commands in _SECTIONS.values():
+    for command in commands:
+        main.add_command(command)
