@@ -234,10 +234,11 @@ class Execution(Calls):
         return self.gives_gradients(call) and self.is_collective(call)
 
     def gives_gradients(self, call: cst.Call) -> bool:
-        """Match ``loss.backward()``, and ``torch.autograd.grad(loss, model.parameters())``."""
+        """Match ``loss.backward()``, which returns nothing, and ``torch.autograd.grad(loss, model.parameters())``."""
         inputs = given(call, 1, "inputs") if self.qualified(call.func) == "torch.autograd.grad" else None
         asks = inputs is not None and self.carries(inputs, self._gives_parameters)
-        return asks or method_of(call) == "backward"
+        returns = bool(call.args) and isinstance(self.parent(call), cst.Assign)
+        return asks or (method_of(call) == "backward" and not returns)
 
     def _gives_parameters(self, node: cst.CSTNode) -> bool | None:
         return (isinstance(node, cst.Call) and method_of(node) in libraries.PARAMETER_METHODS) or None

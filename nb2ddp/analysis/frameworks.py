@@ -90,7 +90,7 @@ FRAMEWORKS = (
     Framework("NumPyro", "numpyro.*", "run", "", 'it computes with JAX: MCMC(..., chain_method="parallel") draws a chain on each GPU, and SVI trains on one'),
     Framework("MXNet", "mxnet.*", "fit", "mxnet.gluon.Trainer mxnet.autograd.record", "see its own documentation for several GPUs", beside="after"),
     Framework("MLX", "mlx.* mlx_lm.*", "", "mlx.nn.value_and_grad mlx.core.grad mlx_lm.tuner.*", "it trains on Apple's GPUs, and nb2ddp converts training on CUDA GPUs"),
-    Framework("a service's fine-tuning", "openai.* mistralai.* together.* cohere.* azure.* google.genai.* boto3.*", "fine_tuning.jobs.create fine_tuning.create fine_tunes.create finetuning.create_finetuned_model tunings.tune create_model_customization_job", "openai.FineTuningJob.create openai.FineTune.create google.generativeai.create_tuned_model vertexai.*tuning.*train", "it runs on the service's GPUs", beside="after"),
+    Framework("a service's fine-tuning", "openai.* mistralai.* together.* cohere.* azure.* google.genai.* boto3.*", "fine_tuning.jobs.create fine_tuning.create fine_tunes.create finetuning.create_finetuned_model tunings.tune jobs.create create_model_customization_job", "openai.FineTuningJob.create openai.FineTune.create google.generativeai.create_tuned_model vertexai.*tuning.*train", "it runs on the service's GPUs", beside="after"),
     Framework("a job of a cloud", "sagemaker.* google.cloud.aiplatform.* azure.* azureml.* boto3.* kubeflow.*", "fit run submit jobs.create_or_update create_training_job create_job", "sagemaker.remote_function.*remote sky.launch sky.jobs.launch", "the job's own settings say on how many GPUs it runs", beside="after"),
     Framework("XGBoost", "xgboost.*", "fit", "xgboost.train xgboost.cv", "DDP does not change its training; for several GPUs it has xgboost.dask and xgboost.spark", beside="always"),
     Framework("LightGBM", "lightgbm.*", "fit", "lightgbm.train lightgbm.cv", "DDP does not change its training", beside="always"),
@@ -114,7 +114,7 @@ COMMANDS = (
 )
 # The methods and functions that train in frameworks of which nothing is known.
 _TRAINING = re.compile(
-    r"(?:fit|train)(?:_one_cycle|_model|_and_\w+|(?:_one)?_epoch)?|fine_?tune|learn|run(?:_training(?:_loop)?)?"
+    r"(?:fit|train)(?:_one_cycle|_model|_and_\w+|(?:_one)?_epoch)?|fine_?tune|learn|backward|run(?:_training(?:_loop)?)?"
 )
 _HOW_LONG = re.compile(r"\d\d|[2-9]|(?!mode\b)\w+ *=[^=]|\w*(?:param|config|arg|setting|data|loader)s?$")
 _NAMED = re.compile(r"\{(?:shlex\.split\()?(\w+)(?:\.split\(\)|\))?\}|\$(\w+)")  # {command} and $command
@@ -217,7 +217,7 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
         name = (facts.method(call) or facts.qualified(call.func)).rpartition(".")[2]
         if _TRAINING.fullmatch(name) is None or call in known or any(facts.run_by(call.func)):
             continue
-        if facts.is_collective(call) or not _may_train(facts, call, name):
+        if facts.is_training(call) or not _may_train(facts, call, name):
             continue
         made = facts.origins(facts.owner(call) or call.func) or facts.origins(call)
         packages = {origin.partition(".")[0] for origin in made}

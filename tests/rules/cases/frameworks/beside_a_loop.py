@@ -139,3 +139,9 @@ from azure.ai.ml import MLClient, command
 client = MLClient(credential, "group")
 job = client.jobs.create_or_update(command(command="python train.py", compute="gpus"))
 # decline, line 3: this notebook trains with a job of a cloud...
+
+# case: a job of a service's first client
+from mistralai.client import MistralClient
+client = MistralClient()
+client.jobs.create(model="m", training_files=["a"])
+# decline, line 3: this notebook trains with a service's fine-tuning...

@@ -483,3 +483,12 @@ net = torch.nn.Linear(4, 1)
 shown = torch.func.grad(lambda x: net(x).sum())(x)
 # answer: it makes a model here
 # answer: cell 1
+
+# case: a step of a module beside the notebook, which computes gradients itself
+from src.model import Unet
+model = Unet()
+# %%
+for x, y in rows:
+    loss = model.backward(x, y)
+# answer: calls `model.backward()` of src, whose training nb2ddp does not convert
+# answer: cell 2
