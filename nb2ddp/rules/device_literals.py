@@ -36,6 +36,7 @@ _FORM = re.compile(r"cuda:(?:%[ds]|\{0?\})?")
 MASK = "CUDA_VISIBLE_DEVICES"
 _OF_A_RANK = libraries.LAUNCH_VARIABLES | {MASK}
 _OTHER_GPU = '"{}" is one of several GPUs here, and a rank has one alone: it fails, or all put this there; write "cuda"'
+_NO_CUDA = 'this is a GPU of another kind, and the script trains on CUDA GPUs alone: write "cuda" here'
 # Functions of torch.cuda to which 0 is no device.
 _NO_DEVICE = frozenset({"manual_seed", "manual_seed_all", "Event", "GradScaler", "autocast"})
 _MASKED = "under torchrun every rank has a GPU of its own; the mask would put all on one"
@@ -52,6 +53,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         text = f"f{node.quote}cuda:{{{local_rank}}}{node.quote}" if isinstance(node, cst.SimpleString) else ""
         yield Edit.to(node, "this rank's GPU", text or local_rank)
+    texts = {cst_nodes.string_value(text): text for text in reversed(facts.strings)}
+    other = texts.get("mps", texts.get("xpu"))
+    names = {attribute.attr.value for attribute in facts.attributes}
+    if other is not None and not named and "cuda" not in names | texts.keys():
+        yield Note(_NO_CUDA, other)
     yield from _variables(facts)
     for shell in shell_calls(facts):
         name, value = shell.variable(frozenset()) if shell.is_environment else ("", "")

@@ -93,3 +93,12 @@ run("serve", env=env)
 
 # case: showing the mask
 %env CUDA_VISIBLE_DEVICES
+
+# case: a GPU of another kind
+import torch
+device = torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+# note, line 2: this is a GPU of another kind, and the script trains on CUDA GPUs alone: write "cuda" here
+
+# case: a GPU of another kind, where there is no other
+import torch
+device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
