@@ -148,16 +148,31 @@ def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
         return facts.kind(facts.owner(call)) not in ("trainer", "accelerator")  # which write once
     if name == libraries.LOG_SINK:
         return kept_open(facts, call) is not None
-    is_callback = name.endswith("Callback")  # which begins to write when a Trainer calls it
-    if (not is_callback and tracks(facts, call, libraries.TRACKERS)) or _is_told_where(facts, call):
+    if tracks(facts, call) or _is_told_where(facts, call):
         return True
     return maps_file(facts, call) or _opens_to_write(facts, call)
 
 
-def tracks(facts: Facts, call: cst.Call, packages: Collection[str]) -> bool:
-    """Match ``trackio.init(...)`` and ``run.log(...)``, of packages that keep a run's figures."""
-    made_by = {facts.qualified(call.func), *facts.origins(facts.owner(call) or call.func)}
-    return any(name.partition(".")[0] in packages for name in made_by)
+def tracks(facts: Facts, call: cst.Call, packages: Collection[str] = libraries.TRACKERS) -> bool:
+    """Match ``trackio.init(...)`` and ``run.log(...)``; a callback begins to write when a Trainer calls it."""
+    name = facts.qualified(call.func)
+    made_by = () if name.endswith("Callback") else (name, *facts.origins(facts.owner(call) or call.func))
+    return any(made.partition(".")[0] in packages for made in made_by)
+
+
+def opens_run(facts: Facts, call: cst.Call) -> bool:
+    """Match ``task = Task.init()`` of a tracker where no value is made of the run: its methods are only called."""
+    match facts.parent(call):
+        case cst.Assign(targets=[cst.AssignTarget(target)]) if tracks(facts, call):
+            code, inside = cst_nodes.code_of(target), (cst.Attribute, cst.Call, cst.Subscript)
+            named = (n for n in (*facts.name_loads, *facts.attributes) if cst_nodes.code_of(n) == code)
+            uses = (node for node in named if not facts.is_after_training(node))
+            takers = (next(p for p in facts.parents(use) if not isinstance(p, inside)) for use in uses)
+            return not facts.is_after_training(call) and all(isinstance(p, _DROPPING) for p in takers)
+    return False
+
+
+_DROPPING = (cst.Expr, cst.AssignTarget)
 
 
 def _is_told_where(facts: Facts, call: cst.Call) -> bool:

@@ -63,8 +63,13 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call, path in own.items():
         how = "(anew=True, path=_)" if rank_zero_work.changes_file(facts, call) else ""
         yield Edit.inside(path, "other ranks work on a copy of the file", f"{helper(facts, 'own_file')}{how}")
+    runs = [call for call in facts.live_calls if rank_zero_work.opens_run(facts, call)]
+    for call in runs:
+        yield Edit.inside(call.func, "only rank 0 has a run", helper(facts, "on_main_process"))
     for call in facts.live_calls:
         why = rank_zero_work.why_alone(facts, call)
+        if any(facts.is_made_of(call, run) for run in runs):
+            continue
         if why is None or call in own or facts.is_after_training(call) or facts.top_statement(call) in gone:
             continue
         statement = facts.statement(call)
@@ -161,6 +166,8 @@ def _each_in_turn(
         yield _of_rank_0(facts, path)
     elif _moves(facts, call):
         yield Edit.inside(call.func, rank_zero_work.WRITES, helper(facts, "on_main_process"))
+    elif facts.scope(call) is not None and rank_zero_work.tracks(facts, call):
+        yield Note("this writes on every rank, because its result is used", call)
 
 
 def _running(facts: Facts, call: cst.Call, statement: Statement, why: str) -> Iterator[Finding]:

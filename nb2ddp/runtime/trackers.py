@@ -34,8 +34,8 @@ def show(*values: Any, **_: Any) -> None:
 
 
 def on_main_process(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` on rank 0; on the other ranks one that does nothing with its arguments. No rank waits."""
-    return function if is_main_process else _write_nothing
+    """Return ``function`` on rank 0; on the other ranks what does nothing, nor do its results. No rank waits."""
+    return function if is_main_process else _NoWriter()
 
 
 def tracking_uri(uri: Any) -> Any:
@@ -56,12 +56,12 @@ def event_writer(kind: Any) -> Any:
     if is_main_process:
         return kind
     writing = [name for name in dir(kind) if name.startswith(("add_", "export_"))]
-    members = {"_get_file_writer": _no_file_writer, **dict.fromkeys(writing, _write_nothing)}
+    members = {"_get_file_writer": _no_file_writer, **dict.fromkeys(writing, _NoWriter())}
     return type(kind.__name__, (kind,), members)
 
 
 class _NoWriter:
-    """Stands for what writes, or tracks: what it has and what its methods give is one too; it holds no items."""
+    """Stands for what writes, or tracks: what it has, keeps and gives is one too; it goes through no items."""
 
     def __getattr__(self, name: str) -> Any:
         if name[:2] == "__":  # what Python asks for, to copy it say
@@ -71,16 +71,12 @@ class _NoWriter:
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self
 
-    def __len__(self) -> int:
-        return 0
-
+    __getitem__ = __setitem__ = __call__
+    __iter__ = lambda _: iter(())  # noqa: E731
+    __len__ = lambda _: 0  # noqa: E731
     __bool__ = lambda _: True  # noqa: E731
 
 
 def _no_file_writer(writer: Any) -> _NoWriter:
     writer.file_writer = made = _NoWriter()
     return made
-
-
-def _write_nothing(*args: Any, **options: Any) -> None:
-    pass

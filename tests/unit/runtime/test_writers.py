@@ -111,6 +111,36 @@ def test_one_rank_removes_what_every_rank_takes_from_a_list(run: Run, ranks: int
     assert ended.notes == [{"names": kept, "found": kept}] * ranks
 
 
+TRACKED = """
+import os
+class Tracker:
+    def __init__(self, name):
+        self.file = open(f"{name}.{os.getpid()}", "w")
+        self.values = {}
+    def __setitem__(self, name, value):
+        self.values[name] = value
+    def __getitem__(self, name):
+        return self.values[name]
+    def logger(self):
+        return self.file
+task = ddp.on_main_process(Tracker)("p")
+task["losses"] = [1]
+task["losses"].append(2)
+task.logger().write("x")
+task.logger().flush()
+note(values=len(task["losses"]), rest=list(task["losses"])[2:])
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_one_rank_opens_the_run_of_a_tracker(run: Run, tmp_path: Path, ranks: int) -> None:
+    ended = run(TRACKED, ranks)
+    assert not any(ended.codes), ended.text
+    assert ended.notes == [{"values": 2, "rest": []}, {"values": 0, "rest": []}][:ranks]
+    (file,) = tmp_path.rglob("p.*")
+    assert file.read_text() == "x"
+
+
 STORE = """
 import os
 store = ddp.tracking_uri("http://localhost:5000")

@@ -29,17 +29,64 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         trackio.init(project="p")
 
-# case: a tracker's run
-import swanlab
+# case: a tracker's run, whose methods are only called
+import clearml, swanlab
 run = swanlab.init(project="p")
 run.log({"rows": 3})
+def train(rows):
+    task = clearml.Task.init("p", "t")
+    task.get_logger().report_scalar("rows", len(rows))
+    return len(rows)
+train([1])
 # output
+import clearml, swanlab
+run = ddp.on_main_process(swanlab.init)(project="p")
+run.log({"rows": 3})
+def train(rows):
+    task = ddp.on_main_process(clearml.Task.init)("p", "t")
+    task.get_logger().report_scalar("rows", len(rows))
+    return len(rows)
+train([1])
+
+# case: a tracker's run in an attribute
+import neptune
+class Log:
+    def __init__(self):
+        self.run = neptune.init_run(project="p")
+        self.run["settings"] = {"lr": 1}
+    def add(self, loss):
+        self.run["loss"].append(loss)
+log = Log()
+log.add(1.0)
+# output
+import neptune
+class Log:
+    def __init__(self):
+        self.run = ddp.on_main_process(neptune.init_run)(project="p")
+        self.run["settings"] = {"lr": 1}
+    def add(self, loss):
+        self.run["loss"].append(loss)
+log = Log()
+log.add(1.0)
+
+# case: a tracker's run of which a value is made
 import swanlab
 run = swanlab.init(project="p")
-with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
-    if is_main:
-        run.log({"rows": 3})
+folder = run.public.run_dir
 # note, line 2: this writes on every rank, because its result is used later
+
+# case: one that a function returns
+import comet_ml
+def opened():
+    return comet_ml.Experiment(project_name="p")
+experiment = opened()
+# output
+import comet_ml
+def opened():
+    with ddp.in_turn():  # nb2ddp: the ranks write one after another
+        return comet_ml.Experiment(project_name="p")
+experiment = opened()
+# note, line 3: this writes on every rank, because its result is used
 
 # case: a file is synchronized, which other ranks do not write
 import os
