@@ -116,8 +116,7 @@ class Kinds(Flow):
             if not isinstance(binding.scope, cst.ClassDef):
                 assert isinstance(binding.node, cst.FunctionDef | cst.ClassDef)
                 return (yield binding.node)
-        methods = [d.node for d in self.definitions(last) if isinstance(d.scope, cst.ClassDef)]
-        of_methods = (method for method in methods if isinstance(method, cst.FunctionDef))
+        of_methods = (b.node for b in self.fields(last) if isinstance(b.node, cst.FunctionDef))
         if isinstance(call.func, cst.Attribute):
             made = yield from self._common(of_methods)
             if made in ("trainer", "lightning"):

@@ -284,8 +284,7 @@ def closing_statement(facts: Facts, call: cst.Call) -> Statement | None:
 def _closing(facts: Facts, call: cst.Call) -> cst.Call | None:
     """Return the first call that closes what a call opens: ``name.close()`` after ``name = open(...)``."""
     later = (c for c in facts.live_calls if facts.method(c) == "close" and facts.order(c) > facts.order(call))
-    owners = ((c, cst.ensure_type(c.func, cst.Attribute).value) for c in later)
-    return next((c for c, owner in owners if facts.is_made_of(owner, call)), None)
+    return next((other for other in later if facts.is_made_of(other.func, call)), None)
 
 
 def _is_kept(facts: Facts, argument: cst.Arg) -> bool:

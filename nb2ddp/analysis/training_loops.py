@@ -71,11 +71,8 @@ def _last_name(node: cst.BaseExpression) -> str:
 def given_models(facts: Facts, call: cst.Call) -> list[cst.BaseExpression]:
     """List ``m`` of each ``m.parameters()`` in the arguments of a call."""
     given = [inner for argument in call.args for inner in facts.calls_in(argument)]
-    return [
-        cst.ensure_type(c.func, cst.Attribute).value
-        for c in given
-        if facts.method(c) in libraries.PARAMETER_METHODS
-    ]
+    owners = (facts.owner(c) for c in given if facts.method(c) in libraries.PARAMETER_METHODS)
+    return [owner for owner in owners if owner is not None]
 
 
 @dataclass(frozen=True)
