@@ -143,7 +143,7 @@ def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
     if name in libraries.WRITING_FUNCTIONS or changes_path(facts, call):
         return not files.may_exist(facts, call) or files.is_looked_for(facts, call)
     if method in libraries.WRITING_METHODS:
-        if method in libraries.WRITING_WITH_PATH and not call.args:
+        if method in libraries.WRITING_WITH_PATH and cst_nodes.given(call, 0, "path_or_buf", "buf") is None:
             return False
         return facts.kind(facts.owner(call)) not in ("trainer", "accelerator")  # which write once
     if name == libraries.LOG_SINK:

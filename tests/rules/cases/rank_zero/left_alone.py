@@ -69,6 +69,9 @@ os.system("pip install x")
 import atexit
 atexit.register(print)
 
+# case: a text, where a path would write a file
+rows = df.to_json(orient="records")
+
 # last cell
 t = SFTTrainer(llm)
 t.train()
