@@ -33,12 +33,12 @@ _COLAB = "google.colab"
 _OF_ITS_PAGE = ("drive.", "data_table.", "output.", "widgets.", "runtime.", "files.download")
 _KILLING = re.compile(r"(?:\w+\.)*(?:9|15|SIGKILL|SIGTERM)")
 _KEYBOARD = frozenset({"input", "getpass.getpass"})
-# Logins that ask for a token, where they are given none: the place and the name of that argument.
+# Logins that ask for a token, where they are given none by its name or by place.
 _LOGINS = {
-    "huggingface_hub.login": (0, "token"),
-    "huggingface_hub.notebook_login": (0, "token"),
-    "huggingface_hub.interpreter_login": (0, "token"),
-    "wandb.login": (1, "key"),
+    "huggingface_hub.login": "token",
+    "huggingface_hub.notebook_login": "token",
+    "huggingface_hub.interpreter_login": "token",
+    "wandb.login": "key",
 }
 # What each package reads instead, from the environment.
 _TOKENS = {"huggingface_hub": "HF_TOKEN", "wandb": "WANDB_API_KEY"}
@@ -67,7 +67,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield from _keyboard(facts, call, name)
         elif name.startswith(f"{_COLAB}.") and not facts.definitions(name.rpartition(".")[2]):
             yield from _colab(facts, call, name.removeprefix(f"{_COLAB}."))
-        elif name in _LOGINS and _asks_for_token(call, *_LOGINS[name]):
+        elif name in _LOGINS and _asks_for_token(call, _LOGINS[name]):
             yield from _login(facts, call, name.partition(".")[0])
         elif name.startswith("condacolab.") or _ends_kernel(facts, call):
             why = "a script needs no new kernel"
@@ -181,11 +181,11 @@ def _ends_kernel(facts: Facts, call: cst.Call) -> bool:
     return _KILLING.fullmatch(code) is not None and code not in handled
 
 
-def _asks_for_token(call: cst.Call, place: int, keyword: str) -> bool:
+def _asks_for_token(call: cst.Call, keyword: str) -> bool:
     """Return whether a login gets no token; W&B's server and anonymous account are settings, not questions."""
-    token = cst_nodes.given(call, place, keyword)
+    tokens = (*cst_nodes.unnamed(call.args), cst_nodes.keyword_of(call, keyword))
     sets = any(cst_nodes.keyword_of(call, name) is not None for name in ("host", "anonymous"))
-    return not sets and (token is None or cst_nodes.code_of(token) == "None")
+    return not sets and all(token is None or cst_nodes.is_word(token, "None") for token in tokens)
 
 
 def _login(facts: Facts, call: cst.Call, package: str) -> Iterator[Finding]:

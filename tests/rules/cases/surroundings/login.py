@@ -66,6 +66,7 @@ x = wandb.login(timeout=9)
 # case: W&B with a key, a server of one's own, and no account
 import wandb
 wandb.login(key=key)
-wandb.login("allow", key)
+wandb.login(key)
+wandb.login(None, key)
 wandb.login(host="https://wandb.example.org")
 wandb.login(anonymous="must")
