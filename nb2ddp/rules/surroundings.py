@@ -79,6 +79,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             why = "a notebook goes on while this serves; a script would wait here"
             if facts.keyword(call, "prevent_thread_lock") is None:
                 yield Edit.keyword(call, why, "prevent_thread_lock", "True", comment)
+        elif name == "hydra.initialize" and (path := cst_nodes.given(call, 0, "config_path")) is not None:
+            paths = f"{facts.our('os')}.path"
+            relative = f"{paths}.relpath(start={paths}.dirname({paths}.abspath(__file__)), path=_)"
+            if not re.search(r"__file__|^None$", cst_nodes.code_of(path)):
+                yield Edit.inside(path, "Hydra looks beside a script, and in a notebook's folder", relative)
         elif name == "globals" and name not in facts.bound_names and _goes_through(facts, call):
             rank, local_rank, world_size = (facts.our(own) for own in ("rank", "local_rank", "world_size"))
             why = "this goes through all global names: the script's own are among them"
