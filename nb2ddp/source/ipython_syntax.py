@@ -26,7 +26,7 @@ DISPLAY_CELL_MAGICS = frozenset({"html", "HTML", "javascript", "js", "latex", "m
 
 _MAYBE_MAGIC = re.compile(r"^[ \t]*(?:[!%?]|>>> |In \[\d+\]:)|=[ \t]*[!%]|\?[ \t]*$", re.MULTILINE)
 _MAGIC_LINE = re.compile(r"^[ \t]*[!%]|^[^#'\"]*=[ \t]*[!%]")
-_INDENTED = re.compile(r"\A(?:[ \t]*\n)*[ \t]+[^\s]")
+_INDENTED = re.compile(r"\A(?:[ \t]*\n)*([ \t]+)[^\s]")
 _TIMED = re.compile(
     r"""^(?P<indent>[ \t]*)(?P<target>[^#'"(]+=[ \t]*)?
     get_ipython\(\)\.run_line_magic\('(?P<magic>time|timeit|prun)',[ ](?P<code>'.*'|".*")\)[ \t]*$""",
@@ -148,6 +148,8 @@ def _is_balanced(line: str) -> bool:
 def _transformed(source: str) -> PythonText:
     from IPython.core.inputtransformer2 import TransformerManager
 
+    if first := _INDENTED.match(source):  # as IPython did until it took the indentation that all lines have
+        source = re.sub(f"^{first[1]}", "", source, flags=re.MULTILINE)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # IPython warns of line ends that it made itself

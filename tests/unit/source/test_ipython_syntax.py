@@ -114,6 +114,7 @@ def test_python_stays_as_it_is(source: str) -> None:
             [(4, "get_ipython().run_line_magic('env', 'A=1')"), (5, ""), (6, ""), (7, "x = 1")],
         ),
         ("    x = 1\n    y = 2\n", [(1, "x = 1"), (2, "y = 2")]),
+        (" def f():\n     return 1\nx = f()\n", [(1, "def f():"), (2, "    return 1"), (3, "x = f()")]),
         (
             "\n  if x:\n    !ls\n",
             [(2, "if x:"), (3, "  get_ipython().system('ls')")],
@@ -133,6 +134,7 @@ def test_python_stays_as_it_is(source: str) -> None:
         "continued in a string",
         "blank lines",
         "indented cell",
+        "indented first line",
         "indented cell with shell",
         "prompts",
         "trailing spaces",
