@@ -231,10 +231,11 @@ class _Figures:
                     found.add(path)
         return found
 
-    def unknown(self, notes: dict[int, _Note]) -> bool:
-        """Return whether a micro-batch changed what has no rule yet, or in another way than by its rule."""
+    def unknown(self, notes: dict[Any, _Note], count: int) -> bool:
+        """Return whether one of ``count`` micro-batches changed what has no sure rule yet, or in another way."""
         return any(
             (rule := self.rules.get(path)) is None
+            or (count > 1 and path in self.tentative)
             or change.is_untold
             or (rule == "grows" and change.items is None)
             or (rule == "adds" and change.added is None)

@@ -81,7 +81,7 @@ class _Predictions:
         while True:
             figures.counters = {path: step for path, step in counters.items() if path not in self.still}
             own = {turn: record(turn) for turn in range(_run.rank, len(self.group), _run.world_size)}
-            of_ranks = _exchange((own, figures.unknown(own)))
+            of_ranks = _exchange((own, figures.unknown(own, len(self.group))))
             notes = {turn: note for noted, _ in of_ranks for turn, note in noted.items()}
             moved = {path for note in notes.values() for path in note.changes}
             if figures.counters.keys() <= moved:

@@ -219,9 +219,7 @@ class _Turns(_DividedSteps):
                 made[turn, part] = self._record_part(turn, self.batches[turn], part, weight, how)
         wholes = {turn: note for (turn, part), note in made.items() if part is None}
         of_parts = [note for (_, part), note in made.items() if part is not None]
-        tentative = figures.tentative if len(self.samples) > 1 else set()
-        is_unknown = figures.unknown(wholes) or not self.rows.knows(of_parts)
-        is_unknown |= any(tentative & note.changes.keys() for note in made.values())
+        is_unknown = figures.unknown(wholes, len(self.samples)) or not self.rows.knows(of_parts)
         why, of_ranks, seen = self._meet(held, plan, made, [p.grad for p in self.trained], is_unknown)
         if why:
             return why
