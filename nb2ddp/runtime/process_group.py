@@ -45,13 +45,15 @@ def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, 
     _check_told()
     sys.path.insert(1, "")  # the working folder of the moment, in which a kernel finds modules
     os.environ.update(PAGER="cat", MANPAGER="cat", GIT_PAGER="cat")  # as in a kernel: help() waits for no key
-    sys.modules["__main__"].__spec__ = type(os.__spec__)("__main__", None)  # no worker runs the script again
+    main: Any = sys.modules["__main__"]
+    starts = {sys.argv[0], getattr(main.__spec__, "name", "")} & {*sys.orig_argv}  # by its file, or with -m
+    main.__spec__ = type(os.__spec__)("__main__", None)  # no worker runs the script again
     if seed is not None:
         _seed_all(seed)
     if _run.world_size == 1:
         _hide_launcher()
         return _run.rank, _run.local_rank, _run.world_size
-    if sys.flags.hash_randomization and {sys.argv[0], "-Xhash"} & {*sys.orig_argv} == {sys.argv[0]}:
+    if sys.flags.hash_randomization and starts and "-Xhash" not in sys.orig_argv:
         os.environ.setdefault("PYTHONHASHSEED", "0")  # which counts from the start of Python on
         os.execv(sys.executable, [sys.executable, "-Xhash", *sys.orig_argv[1:]])
     choose_gpu()

@@ -23,8 +23,11 @@ with open(f"order-{rank}", "w") as file:
 """
 
 
-@pytest.mark.parametrize("given", [None, pytest.param("7", marks=pytest.mark.thorough)])
-def test_sets_of_texts_have_one_order_on_all_ranks(tmp_path: Path, given: str | None) -> None:
+@pytest.mark.parametrize(
+    ("given", "start"),
+    [(None, "script.py"), (None, "-m script"), pytest.param("7", "script.py", marks=pytest.mark.thorough)],
+)
+def test_sets_of_texts_have_one_order_on_all_ranks(tmp_path: Path, given: str | None, start: str) -> None:
     (tmp_path / "ddp_support.py").write_text(support_module(frozenset({"init"})))
     (tmp_path / "script.py").write_text(SCRIPT)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
@@ -36,7 +39,7 @@ def test_sets_of_texts_have_one_order_on_all_ranks(tmp_path: Path, given: str | 
         "torch.distributed.run",
         "--standalone",
         "--nproc_per_node=2",
-        "script.py",
+        *start.split(),
     ]
     subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=100)
     orders = [(tmp_path / f"order-{rank}").read_text() for rank in range(2)]
