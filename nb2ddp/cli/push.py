@@ -122,7 +122,6 @@ def push(
         from nb2ddp.ddp_folder import DRY_RUN, PUSHED
         from nb2ddp.kaggle import bundle, client, credentials
         from nb2ddp.kaggle.push import check_source
-        from nb2ddp.kaggle.secrets import refuse_secrets
         from nb2ddp.kaggle.sessions import most_sessions
 
     most = None if sessions is None else most_sessions(sessions)
@@ -142,7 +141,7 @@ def push(
         wishes = replace(wishes, owner=click.prompt("Your Kaggle user name", err=True))
         made = bundle.bundle_of(folder, wishes, user)
     bundle.refuse_local(made.local, upload_data)
-    refuse_secrets(made.secrets, allow_secret)
+    made.refuse_secrets(allow_secret)
     for note in made.notes:
         say(note)
     if rehearsed:
@@ -181,13 +180,11 @@ def _upload(
 ) -> Wishes:
     """Send the local files, once they are known to hold no token; return the wishes with their dataset."""
     from nb2ddp.kaggle import bundle, datasets
-    from nb2ddp.kaggle.secrets import refuse_secrets
 
     owner, _, slug = made.ref.partition("/")
     names = made.local.names
-    refuse_secrets(
-        bundle.bundle_of(folder, replace(wishes, local=("datasets/x/y", names)), user).secrets, allowed
-    )
+    with_data = bundle.bundle_of(folder, replace(wishes, local=("datasets/x/y", names)), user)
+    with_data.refuse_secrets(allowed)
     with until_interrupted("interrupted; no run was started"):
         ref = datasets.upload(kaggle, owner, f"{slug}-data", made.local.base, names, say)
     return replace(wishes, local=(f"datasets/{ref}", names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from nb2ddp.ddp_folder import (
     text_in,
     write,
 )
-from nb2ddp.errors import BundleError
+from nb2ddp.errors import BundleError, SecretError
 from nb2ddp.kaggle.datasets import files_of
+from nb2ddp.kaggle.untrusted import shown
 from nb2ddp.regular_files import bytes_of
 from nb2ddp.secrets import Secret, secrets_in_file, secrets_in_text
 from nb2ddp.targets.job import has_trainer
@@ -92,6 +93,25 @@ class Bundle:
         """Raise OutputError where `write` would replace what is edited or somebody else's."""
         names = METADATA_FILE, str(self.metadata["code_file"])
         refuse_edits(folder, names, "nothing was sent or changed: move that away and try again")
+
+    def refuse_secrets(self, allowed: Collection[str]) -> None:
+        """Raise SecretError, naming every place, when there is a secret whose fingerprint is not allowed.
+
+        A value that is allowed in one place is allowed in all: the script repeats what the notebook holds.
+        """
+        places = [
+            f"  {shown(str(secret), 500)}" for secret in self.secrets if secret.fingerprint not in allowed
+        ]
+        if not places:
+            return
+        rest = [f"  and {len(places) - 20} more"] if len(places) > 20 else []
+        raise SecretError(
+            "nothing was sent, because a token or password is in what you would share:\n"
+            + "\n".join([*dict.fromkeys(places[:20]), *rest])
+            + "\nTake it out (outputs too) and revoke it. On Kaggle, put it into a private dataset as a file "
+            "with the name of its variable (such as HF_TOKEN) and attach that with --token-dataset OWNER/SLUG. "
+            "If it is not a secret, `--allow-secret` with the fingerprint in brackets lets it pass."
+        )
 
     def write(self, folder: Path, ref: str | None = None) -> None:
         """Write the files into a folder of our own; ref: the address that Kaggle gave the kernel.
