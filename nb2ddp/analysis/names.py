@@ -234,7 +234,7 @@ class Names(Tree):
 
     def imports_of(self, package: str) -> tuple[cst.Import | cst.ImportFrom, ...]:
         """List the import statements that bring something of ``package``."""
-        nodes = ((n, imported_modules(n)) for n in self.collected.import_nodes)
+        nodes = ((n, imported_modules(n)) for n in self.nodes(cst.Import, cst.ImportFrom))
         return tuple(n for n, names in nodes if any(name.partition(".")[0] == package for name in names))
 
     @property

@@ -38,9 +38,9 @@ class Tree:
 
         self._lines: dict[CodeCell, dict[cst.CSTNode, int]] = {}
         # All of them, in order, dead code included; strings that are no docstrings, and what `args.x = 1` sets.
-        self.calls: Sequence[cst.Call] = self.collected.calls
+        self.calls: Sequence[cst.Call] = self.nodes(cst.Call)
         self.strings: Sequence[cst.BaseString] = self.collected.strings
-        self.attributes: Sequence[cst.Attribute] = self.collected.attributes
+        self.attributes: Sequence[cst.Attribute] = self.nodes(cst.Attribute)
         self.attribute_targets: Sequence[cst.Attribute] = self.collected.attribute_targets
 
     # ---- nodes --------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
 def _of_module(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
     """Decline a module that is written again after its import, and note one that keeps a file open."""
     module = shell.file.removeprefix("./").removesuffix(".py").replace("/", ".")
-    imports = [node for node in facts.collected.import_nodes if module in imported_modules(node)]
+    imports = [node for node in facts.nodes(cst.Import, cst.ImportFrom) if module in imported_modules(node)]
     reloads = (other.text for other in shell_calls(facts) if other.name == "autoreload")
     looks = not {"", "0", "off"}.issuperset(reloads)
     if looks and any(facts.order(node) < facts.order(shell.call) for node in imports):

@@ -1,4 +1,4 @@
-"""Parse cells, and collect in one walk the names, calls and imports in them.
+"""Parse cells, and collect in one walk the nodes, names and imports in them.
 
 Nothing is decided here: `nb2ddp.analysis.facts` answers questions from what was collected.
 """
@@ -123,16 +123,13 @@ class Collected:
     import_orders: list[Imported] = field(default_factory=list)
     bindings: dict[str, list[Binding]] = field(default_factory=dict)
     loads: list[Load] = field(default_factory=list)
-    calls: list[cst.Call] = field(default_factory=list)
     strings: list[cst.BaseString] = field(default_factory=list)
-    attributes: list[cst.Attribute] = field(default_factory=list)
     attribute_targets: list[cst.Attribute] = field(default_factory=list)
-    import_nodes: list[cst.Import | cst.ImportFrom] = field(default_factory=list)
     by_kind: dict[type[cst.CSTNode], list[cst.CSTNode]] = field(default_factory=dict)
 
 
 class Walker(cst.CSTVisitor):
-    """Number the nodes in one walk, and collect parents, imports, bindings, loads, calls and strings."""
+    """Number the nodes in one walk, and collect parents, imports, bindings, loads and strings."""
 
     def __init__(self, seen: Collected) -> None:
         self._seen = seen
@@ -235,7 +232,6 @@ class Walker(cst.CSTVisitor):
         self._stores.update(matchers.findall(node.target, matchers.Name()))
 
     def _on_Import(self, node: cst.Import) -> None:
-        self._seen.import_nodes.append(node)
         for alias in node.names:
             self._stores.add(root_of(alias.name))
             full = _dotted(alias.name)
@@ -246,7 +242,6 @@ class Walker(cst.CSTVisitor):
                 self._import(first, first, node)
 
     def _on_ImportFrom(self, node: cst.ImportFrom) -> None:
-        self._seen.import_nodes.append(node)
         module = "." * len(node.relative) + (_dotted(node.module) if node.module else "")
         if node.module is not None:
             self._stores.add(root_of(node.module))
@@ -272,12 +267,6 @@ class Walker(cst.CSTVisitor):
         )
         if is_load:
             self._seen.loads.append(Load(self._seen.spans[node][0], node.value, node))
-
-    def _on_Attribute(self, node: cst.Attribute) -> None:
-        self._seen.attributes.append(node)
-
-    def _on_Call(self, node: cst.Call) -> None:
-        self._seen.calls.append(node)
 
     def _on_SimpleString(self, node: cst.SimpleString) -> None:
         if not isinstance(self._seen.parents.get(node), cst.Expr):
