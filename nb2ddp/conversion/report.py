@@ -71,14 +71,8 @@ def lines(conversion: Conversion) -> list[str]:
     name = conversion.notebook.name
     text = [f"{name}: {_sentence(change)} [{change.rule}]" for change in conversion.changes]
     text += [f"{name}: note: {_sentence(change)} [{change.rule}]" for change in conversion.notes]
-    return [terminal_safe(line) for line in dict.fromkeys(text)] + declines(conversion)
-
-
-def declines(conversion: Conversion) -> list[str]:
-    """Return the lines of the report that say what was declined, and why."""
-    name = conversion.notebook.name
-    text = [f"{name}: declined: {_sentence(change)} [{change.rule}]" for change in conversion.declined]
-    return [terminal_safe(line) for line in text]
+    text += [f"{name}: declined: {_sentence(change)} [{change.rule}]" for change in conversion.declined]
+    return [terminal_safe(line) for line in dict.fromkeys(text)]
 
 
 def github_lines(conversion: Conversion, failure: str | None = None) -> Iterator[str]:

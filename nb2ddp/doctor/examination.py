@@ -11,17 +11,13 @@ from nb2ddp.doctor.machine import Machine
 from nb2ddp.doctor.outcome import Outcome, counted, skip
 
 
-def _always(machine: Machine) -> str:
-    return ""
-
-
 @dataclass(frozen=True)
 class Check:
     """One check. ``unless`` returns why there is nothing to check on a machine; empty where there is."""
 
     name: str
     run: Callable[[Machine], Outcome]
-    unless: Callable[[Machine], str] = _always
+    unless: Callable[[Machine], str] = lambda machine: ""
 
 
 CHECKS = (
@@ -93,8 +89,5 @@ def as_json(results: Sequence[tuple[str, Outcome]], machine: Machine) -> dict[st
         "passed": all(outcome.status != "fail" for _, outcome in results),
         "python": machine.settings.python,
         "nproc": machine.nproc,
-        "checks": [
-            {"name": name, "status": outcome.status, "seen": outcome.seen, "to_do": outcome.to_do}
-            for name, outcome in results
-        ],
+        "checks": [{"name": name, **vars(outcome)} for name, outcome in results],
     }
