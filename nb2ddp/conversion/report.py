@@ -62,8 +62,7 @@ def _sentence(change: Change) -> str:
     return f"cell {change.place.cell}, line {change.place.line}: {change.why}" if change.place else change.why
 
 
-# ---------------------------------------------------------------------------------------------------------
-# One line a change
+# ---- one line a change -------------------------------------------------------------------------------------
 
 
 def lines(conversion: Conversion) -> list[str]:
@@ -110,8 +109,7 @@ def _escaped(text: str, more: str = "") -> str:
     return terminal_safe(text)
 
 
-# ---------------------------------------------------------------------------------------------------------
-# The parts of the report for a terminal
+# ---- the parts of the report for a terminal ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -74,8 +74,7 @@ class DDPMagics(Magics):
         self._now: Any = None
         self._collected = False
 
-    # -----------------------------------------------------------------------------------------------------
-    # The session's history
+    # ---- the session's history -----------------------------------------------------------------------------
 
     def watch(self) -> None:
         self.shell.events.register("pre_run_cell", self._before_cell)
@@ -110,8 +109,7 @@ class DDPMagics(Magics):
         count = len(typed) - 1 if stored else self.shell.execution_count
         return Ran(count, source, True, getattr(self._now, "cell_id", None))
 
-    # -----------------------------------------------------------------------------------------------------
-    # The magic
+    # ---- the magic -----------------------------------------------------------------------------------------
 
     @with_arguments
     def run_ddp(self, line: str, cell: str | None = None) -> Result | None:
@@ -220,8 +218,7 @@ class DDPMagics(Magics):
         visited = self.shell.user_ns.get("_dh") or [Path.cwd()]
         return Path(str(visited[0]))
 
-    # -----------------------------------------------------------------------------------------------------
-    # GPU memory
+    # ---- GPU memory ----------------------------------------------------------------------------------------
 
     def _check_gpu_memory(self, options: Any) -> None:
         """Print what the kernel holds on the GPUs; with --free, free it first.
@@ -263,8 +260,7 @@ class DDPMagics(Magics):
             if error is not None:
                 error.__traceback__ = None
 
-    # -----------------------------------------------------------------------------------------------------
-    # The run
+    # ---- the run -------------------------------------------------------------------------------------------
 
     def _train(self, options: Any, conversion: Conversion, folder: Path, cwd: Path) -> Result:
         """Run the script in ``folder``, show how it goes, and bind the result.

@@ -138,8 +138,7 @@ def seconds(duration: str) -> int:
     return int(total)
 
 
-# ---------------------------------------------------------------------------------------------------------
-# The folder to push
+# ---- the folder to push ------------------------------------------------------------------------------------
 
 
 def converted_folder(target: Path | None) -> Path:
@@ -201,8 +200,7 @@ def _read_json(file: Path) -> dict[str, Any]:
     return content
 
 
-# ---------------------------------------------------------------------------------------------------------
-# The files to send
+# ---- the files to send -------------------------------------------------------------------------------------
 
 
 def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:

@@ -92,8 +92,7 @@ _SOURCES = {  # how an entry has to look for the kaggle client, in a pattern and
 }
 
 
-# ---------------------------------------------------------------------------------------------------------
-# Names
+# ---- names -------------------------------------------------------------------------------------------------
 
 
 def kernel_title(title: str) -> str:
@@ -127,8 +126,7 @@ def slugify(title: str) -> str:
     return kernel_title(title).lower().replace(" ", "-")
 
 
-# ---------------------------------------------------------------------------------------------------------
-# What the notebook reads
+# ---- what the notebook reads -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -168,8 +166,7 @@ def input_sources(text: str) -> InputSources:
     return InputSources(*(tuple(names) for names in found.values()))
 
 
-# ---------------------------------------------------------------------------------------------------------
-# The bundle
+# ---- the bundle --------------------------------------------------------------------------------------------
 
 
 def kaggle_bundle(
@@ -333,8 +330,7 @@ def packed(text: str) -> str:
     return f'zlib.decompress(base64.b64decode("""\n{lines}\n""")).decode()'
 
 
-# ---------------------------------------------------------------------------------------------------------
-# Tokens
+# ---- tokens ------------------------------------------------------------------------------------------------
 
 _TOKEN_NAME = re.compile(r"[A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD)")
 _MAY_NOT_RUN = ast.IfExp | ast.BoolOp | ast.Lambda

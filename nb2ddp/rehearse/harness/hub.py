@@ -92,8 +92,7 @@ def _fetch(folder: Path, request: str) -> tuple[int, str]:
     return done.returncode, said[-1] if said else f"reading it from the hub ended with {done.returncode}"
 
 
-# ---------------------------------------------------------------------------------------------------------
-# In the process of its own
+# ---- in the process of its own -----------------------------------------------------------------------------
 
 
 def _is_reached() -> bool:

@@ -129,8 +129,7 @@ def _tokenizer(name: str) -> Any:
     return tokenizer
 
 
-# ---------------------------------------------------------------------------------------------------------
-# Where models are loaded
+# ---- where models are loaded -------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

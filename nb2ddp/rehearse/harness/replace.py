@@ -79,8 +79,7 @@ class _Shell:
             _no_command(body)
 
 
-# ---------------------------------------------------------------------------------------------------------
-# The training
+# ---- the training ------------------------------------------------------------------------------------------
 
 
 _no_dropout = functools.partial(
@@ -178,8 +177,8 @@ def _rewarding(function: Any) -> Any:
     return rewards
 
 
-# ---------------------------------------------------------------------------------------------------------
-# What notebooks say to vLLM. The script alone gets a stand-in: TRL and Transformers ask whether vLLM is installed, and
+# ---- what notebooks say to vLLM ----------------------------------------------------------------------------
+# The script alone gets a stand-in: TRL and Transformers ask whether vLLM is installed, and
 # shall hear the truth.
 
 
@@ -219,8 +218,7 @@ def save_lora(self: Any, path: str, *arguments: Any, **options: Any) -> None:
     self.save_pretrained(path)
 
 
-# ---------------------------------------------------------------------------------------------------------
-# What leaves the process: downloads, exports, uploads
+# ---- what leaves the process: downloads, exports, uploads --------------------------------------------------
 
 
 def _reload(original: Callable[..., Any], self: Any) -> None:
