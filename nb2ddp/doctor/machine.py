@@ -23,17 +23,8 @@ SMI_SECONDS = 60.0
 """nvidia-smi initialises every GPU first when no process holds the driver: seconds for each of them."""
 
 TRAINING = (
-    "unsloth",
-    "unsloth-zoo",
-    "transformers",
-    "trl",
-    "peft",
-    "accelerate",
-    "datasets",
-    "bitsandbytes",
-    "torchvision",
-    "xformers",
-)
+    "unsloth unsloth-zoo transformers trl peft accelerate datasets bitsandbytes torchvision xformers"
+).split()
 """The packages, by normalised name, whose own requirements are read. torch is not among them: what it pins
 exactly are CUDA's libraries, and whether those work is tried out."""
 

@@ -34,15 +34,7 @@ from nb2ddp.options import file_defaults, given
 from nb2ddp.secrets import masker
 from nb2ddp.source.notebook import Cell, Notebook
 
-_SAVES = (
-    "save_pretrained",
-    "save_model",
-    "save_lora",
-    "torch.save",
-    "save_file",
-    "push_to_hub",
-    "save_strategy",
-)
+_SAVES = "save_pretrained save_model save_lora torch.save save_file push_to_hub save_strategy".split()
 
 
 class RunFailedError(Exception):

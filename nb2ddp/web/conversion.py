@@ -20,18 +20,7 @@ from nb2ddp.web.worker import too_large, too_much_memory
 
 Status = Literal["converted", "declined", "failed"]
 
-_KEPT = (
-    "PATH",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "SYSTEMROOT",
-    "TMPDIR",
-    "TEMP",
-    "TMP",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-)
+_KEPT = "PATH LANG LC_ALL LC_CTYPE SYSTEMROOT TMPDIR TEMP TMP SSL_CERT_FILE SSL_CERT_DIR".split()
 """Variables that the converting process gets: tokens and passwords of the server are not among them."""
 
 _START = "import sys; sys.path[:] = sys.argv[1:]; from nb2ddp.web.worker import main; main()"
