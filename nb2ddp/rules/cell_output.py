@@ -37,14 +37,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call in facts.calls:
         name = facts.qualified(call.func)
         unbound = name == "display" and name not in facts.bound_names
-        imported = name in _DISPLAYS and isinstance(facts.parent(call), cst.Expr)
-        if unbound or imported:
-            yield Edit.to(
-                call.func, "what is displayed is printed, or saved as a file", helper(facts, "show")
-            )
+        imported = name.startswith("IPython.") and name.endswith(".display")
+        if unbound or (imported and isinstance(facts.parent(call), cst.Expr)):
+            yield Edit.to(call.func, "what is displayed is printed, or saved", helper(facts, "show"))
 
 
-_DISPLAYS = ("IPython.display.display", "IPython.core.display.display")
 # Methods that draw, whatever they belong to, where matplotlib or pandas is imported.
 _PLOTS = frozenset("plot hist scatter bar barh imshow boxplot pie fill_between errorbar contourf".split())
 _DRAWS = re.compile(r"plot|show|draw|hist(?!or)|scatter|semilog|visuali[sz]e")
