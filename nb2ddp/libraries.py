@@ -86,7 +86,7 @@ MODULES = frozenset(
     "timm.create_model torchvision.models.resnet18 torchvision.models.resnet50".split()
 )
 MODEL_METHODS = frozenset(
-    "to cuda half float bfloat16 eval train requires_grad_ merge_and_unload module".split()
+    "to cuda half float double bfloat16 eval train requires_grad_ merge_and_unload module".split()
 )
 
 # Methods of a model that give what an optimizer trains.

@@ -38,9 +38,7 @@ from nb2ddp.source.cells import Statement
 _PYTHON = re.compile(r"""[\[(]?\s*(?:sys\.executable|f?["'](?:python|accelerate|torchrun|\{sys\.exec))""")
 
 _BY_LAMBDA = "this lambda writes on every rank, at the same time; make it a function with `def`"
-_WITH_TRAINING = (
-    "this writes on every rank, because every rank needs the same statement; write on a line of its own"
-)
+_WITH_TRAINING = "this writes on every rank, for every rank needs its statement; write on a line of its own"
 _OF_ONE_PROCESS = (
     'one process alone can create a file ("x", O_EXCL): write all of it in a `with`, or open it with "w"'
 )
@@ -51,8 +49,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     assert last is not None  # the rule is of training
     by_one, shared = rank_zero_work.generation(facts)
     generating, gone = by_one | frozenset(shared), in_setup_step(facts)
+
+    def changes_model(call: cst.Call) -> bool:
+        return facts.kind(call) == "model" and not facts.loads_model(call)
+
     for statement in facts.top_statements:
-        if statement in generating:
+        if statement in generating and facts.runs(statement, changes_model):
+            yield Gate(statement, "in-turn", "all ranks generate, for this changes the model")
+        elif statement in generating:
             yield Gate(statement, "rank-zero-then-wait", "only rank 0 generates")
         if names := shared.get(statement):
             made = ", ".join(names)

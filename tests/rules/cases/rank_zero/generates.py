@@ -221,6 +221,26 @@ x = shown(x)
 t = SFTTrainer(llm)
 t.train()
 
+# case: an evaluation that changes the model, which all ranks train
+from transformers import AutoModelForCausalLM
+net = AutoModelForCausalLM.from_pretrained("m")
+def evaluate(net):
+    net.eval()
+    return net.generate(**x)
+print(evaluate(net.half()))
+t = SFTTrainer(net)
+t.train()
+# output
+from transformers import AutoModelForCausalLM
+net = AutoModelForCausalLM.from_pretrained("m")
+def evaluate(net):
+    net.eval()
+    return net.generate(**x)
+with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes the model
+    print(evaluate(net.half()))
+t = SFTTrainer(net)
+t.train()
+
 # case: an object that keeps a function which generates
 def sample():
     llm.generate(**x)
