@@ -114,7 +114,7 @@ COMMANDS = (
 )
 # The methods and functions that train in frameworks of which nothing is known.
 _TRAINING = re.compile(
-    r"(?:fit|train)(?:_one_cycle|_model|_and_\w+|(?:_one)?_epoch)?|fine_?tune|learn|backward|run(?:_training(?:_loop)?)?"
+    r"(?:fit|(?:start_)?train(?:ing)?)(?:_all|_one_cycle|_model|_and_\w+|(?:_one)?_epoch)?|fine_?tune|learn|backward|run(?:_all|_training(?:_loop)?)?"
 )
 _HOW_LONG = re.compile(r"\d\d|[2-9]|(?!mode\b)\w+ *=[^=]|\w*(?:param|config|arg|setting|data|loader)s?$")
 _NAMED = re.compile(r"\{(?:shlex\.split\()?(\w+)(?:\.split\(\)|\))?\}|\$(\w+)")  # {command} and $command
@@ -238,7 +238,7 @@ def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
     names = {cst_nodes.code_of(owner), *facts.origins(owner)}
     if any(map(_PREPARES.search, names)):
         return False
-    if name == "run":  # run(mode="train")
+    if name in ("run", "run_all"):  # run(mode="train")
         told = {cst_nodes.string_value(text) or "" for text in facts.nodes(cst.SimpleString, within=call)}
         starts = facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS
         return not starts and any("train" in part.rpartition(".")[2].lower() for part in names | told)

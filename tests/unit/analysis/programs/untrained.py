@@ -492,3 +492,11 @@ for x, y in rows:
     loss = model.backward(x, y)
 # answer: calls `model.backward()` of src, whose training nb2ddp does not convert
 # answer: cell 2
+
+# case: a Trainer of a module out of sight, which trains several models
+from paperlib.training import MultilabelTrainer
+# %%
+trainer = MultilabelTrainer(rows)
+trainer.run_all(x=x)
+# answer: calls `trainer.run_all()` of paperlib, whose training nb2ddp does not convert
+# answer: cell 2
