@@ -54,7 +54,7 @@ def _average_asked_gradients() -> None:
     @functools.wraps(grad)
     def averaged(outputs: Any, inputs: Any, *args: Any, **options: Any) -> Any:
         given = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
-        divided = _run.meets and _joins_parts(given)
+        divided = _run.meets and any(node.name() in _OF_PARTS for node in _graph(given))
         asked = [inputs] if isinstance(inputs, torch.Tensor) or not divided else list(inputs)
         sources = [_source(given, tensor) if divided else None for tensor in asked]
         _backward.asks = True
@@ -140,8 +140,3 @@ def _show_whole_gradients() -> None:
 
     torch.Tensor.register_hook = register_hook
     torch.Tensor.retain_grad = retain_grad
-
-
-def _joins_parts(outputs: list[Any]) -> bool:
-    """Return whether tensors depend on outputs that were joined from the ranks' parts."""
-    return any(node.name() in _OF_PARTS for node in _graph(outputs))

@@ -211,9 +211,8 @@ def _layout(leaves: list[Any], number: int) -> tuple[int, tuple[int | None, ...]
         rows = next((of.shape[1] for of in tensors if of.ndim == 2 + of.is_floating_point()), 0)
 
     def dim(leaf: Any) -> int | None:
-        shape = (
-            [*leaf.shape] if isinstance(leaf, torch.Tensor) else [len(leaf)] if isinstance(leaf, list) else []
-        )
+        length = [len(leaf)] if isinstance(leaf, list) else []
+        shape = [*leaf.shape] if isinstance(leaf, torch.Tensor) else length
         return next((of for of in order if shape[of : of + 1] == [rows] and rows), None)
 
     return rows, tuple(map(dim, leaves))

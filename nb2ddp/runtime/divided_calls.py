@@ -231,8 +231,7 @@ class _Split:
             _warn_once(_IN_16_BITS)
         joined = self.joins.join(output, parts, kind)
         expected, self.compared.expected = self.compared.expected, None
-        is_near = functools.partial(self.compared.is_near, expected, joined)
-        if expected is not None and not from_main_process(is_near):
+        if expected is not None and not from_main_process(lambda: self.compared.is_near(expected, joined)):
             self.whole[kind] = "what the ranks have joined is not what was compared"
             _checks.failed(f"{self.whole[kind]}. {_FROM_HERE_ON}")
         return joined, output
