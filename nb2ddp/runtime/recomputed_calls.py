@@ -50,6 +50,12 @@ class _Trial:
         self.sets_state, self.in_python = False, ""  # a generator's; those of Python's and NumPy's after it
         self.in_16_bits, self.seconds = False, math.inf
 
+    @property
+    def why_not(self) -> str:
+        """Why a call cannot be compared: what it raises, or does for good; "" where it can."""
+        error = f"it raises {type(self.error).__name__}" if self.error else ""
+        return str(self.error) if isinstance(self.error, _Effect) else error
+
 
 class _Trials:
     """Calls that all start from the same state of the model and the same random numbers, which are put back.
@@ -303,15 +309,15 @@ class _Comparison:
         lists = [leaf for leaf, own in pairs if own and type(leaf) is list]
         reads = part.reads.found or bool(lists)  # whose values Python sees
         same = part.reads.chosen == whole.reads.chosen
-        of_ranks = from_all_ranks((raised, kept, trials.printed, reads, form, part.reads.decisive, same))
-        self.of_one_way = all(same for *_, same in of_ranks)
+        found = raised, kept, trials.printed, reads, form, part.reads.decisive, same, whole.why_not
+        of_ranks = from_all_ranks(found)
+        self.of_one_way = all(of_rank[6] for of_rank in of_ranks)
         if any(of_rank[3] for of_rank in of_ranks):
             self.reads.setdefault(kind, 0)
         forms = any(of_rank[0] or of_rank[4] != of_ranks[0][4] for of_rank in of_ranks)
         self.parted = kind in self.reads and forms
-        if (error := whole.error) is not None:
-            why = error if isinstance(error, _Effect) else f"it raises {type(error).__name__}"
-            return str(why), math.inf, whole
+        if why := next((of_rank[7] for of_rank in of_ranks if of_rank[7]), ""):  # rank 0 alone may write
+            return why, math.inf, whole
         if trials.in_python != whole.in_python:
             return "forward() draws from Python's or NumPy's random numbers", math.inf, whole
         if whole.sets_state:

@@ -46,6 +46,7 @@ class _Writes:
         script_folder, folder = os.path.dirname(os.path.realpath(script)), os.path.realpath(".")
         too_high = {os.path.realpath("/"), os.path.realpath(os.path.expanduser("~"))}
         self.folders = tuple(f"{each}{os.sep}" for each in {script_folder, *({folder} - too_high)})
+        self.ours = f"{os.sep}__pycache__{os.sep}", f"{os.sep}.unfinished-nb2ddp-"
         self.places: dict[str, str] = {}  # by path
         self.said = set[str]()  # places
         self.thread = threading.local()
@@ -63,7 +64,7 @@ class _Writes:
         try:
             with contextlib.suppress(Exception):
                 path = os.path.realpath(os.fsdecode(args[_PATHS[event]]))
-                if path.startswith(self.folders) and f"{os.sep}__pycache__{os.sep}" not in path:
+                if path.startswith(self.folders) and not any(part in path for part in self.ours):
                     verb = "removes" if event in ("os.remove", "shutil.rmtree") else "writes"
                     # a Trainer's micro-batch nothing ends
                     is_trial = _run.comparing and _run.micro_batch is None
