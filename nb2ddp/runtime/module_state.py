@@ -175,13 +175,9 @@ def _numbers(value: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _without_effects(
-    model: torch.nn.Module,
-    *,
-    quiet: Callable[[torch.nn.Module], bool],
-    keeps_state: bool = True,
-    parameters: bool = False,
-    graph: bool = False,
-) -> Iterator[_ModuleState]:
+    model: torch.nn.Module, *, quiet: Callable[[torch.nn.Module], bool], keeps_state: bool = True,
+    parameters: bool = False, graph: bool = False,
+) -> Iterator[_ModuleState]:  # fmt: skip
     """Compute without prints, random numbers and running statistics; ``quiet`` modules do not train.
 
     Without gradients too, but with a ``graph`` where the call itself is to have one. No model that the notebook has

@@ -26,9 +26,7 @@ from nb2ddp.runtime.store import _beat_of, _second_store
 _BEAT = 2.0  # seconds between two reports of the watchdog
 _TELL = _PATIENCE * 4 / 3  # seconds after which a line says who waits for whom
 _COLLECTIVES = (
-    "torch.distributed.distributed_c10d",
-    "torch.distributed.utils",
-    "torch.nn.parallel.distributed",
+    "torch.distributed.distributed_c10d torch.distributed.utils torch.nn.parallel.distributed".split()
 )
 
 
@@ -188,9 +186,7 @@ class _Watchdog(threading.Thread):
             if longest:
                 who = f"{longest['who']} waits at {longest['place']} since {since:.0f} s for {who}, which"
             if beat["silent"] > 10:
-                does = (
-                    f"does not answer since {beat['silent']:.0f} s, in native code perhaps; it was last seen"
-                )
+                does = f"does not answer since {beat['silent']:.0f} s, in native code perhaps; last seen"
             self._say(
                 f"{who} {does} at {beat['place']}, there since {beat['still'] + beat['silent']:.0f} s. The run "
                 f"goes on when it does; it ends when that rank is still there after {_LIMIT:.0f} s "

@@ -65,7 +65,6 @@ def _unfinished_folder(above: str) -> Iterator[str]:
         process = name.removeprefix(begin).partition("-")[0]
         if name.startswith(begin) and process.isdecimal() and not os.path.exists(f"/proc/{process}"):
             shutil.rmtree(os.path.join(above, name), ignore_errors=True)
-    with tempfile.TemporaryDirectory(
-        prefix=f"{begin}{os.getpid()}-", dir=above, ignore_cleanup_errors=True
-    ) as folder:
+    own = f"{begin}{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=own, dir=above, ignore_cleanup_errors=True) as folder:
         yield folder
