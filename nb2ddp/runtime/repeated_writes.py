@@ -1,4 +1,4 @@
-"""Warn of files that every rank has written, by a call that the conversion does not know."""
+"""Warn of files that every rank has written, and programs that it has started, where the notebook does so once."""
 
 import contextlib
 import functools
@@ -10,14 +10,16 @@ from typing import Any
 
 from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _run, _warn, is_main_process
-from nb2ddp.runtime.script_location import _place
+from nb2ddp.runtime.script_location import _frames, _is_own, _place
+from nb2ddp.runtime.split_classes import _calls
 from nb2ddp.runtime.spot_checks import _checks
 
 _MOST_WARNINGS = 5
 _MOST_PATHS = 1000
-# audit events, and which of the arguments is the path that is written or removed
+# audit events, and which of the arguments is the path that is written or removed, or the program
 _PATHS = {
     "open": 0, "os.link": 1, "os.remove": 0, "os.rename": 1, "os.symlink": 1, "os.truncate": 0, "shutil.rmtree": 0,
+    "os.system": 0, "subprocess.Popen": 0,
 }  # fmt: skip
 
 
@@ -39,7 +41,7 @@ def _warn_of_repeated_writes() -> None:
 
 
 class _Writes:
-    """The files below the folders of the run that this rank has written where all ranks run, and the first places."""
+    """What this rank has written below the folders of the run, or started, where all ranks run; the first places."""
 
     def __init__(self) -> None:
         script = getattr(sys.modules["__main__"], "__file__", None) or sys.argv[0]
@@ -47,7 +49,7 @@ class _Writes:
         too_high = {os.path.realpath("/"), os.path.realpath(os.path.expanduser("~"))}
         self.folders = tuple(f"{each}{os.sep}" for each in {script_folder, *({folder} - too_high)})
         self.ours = f"{os.sep}__pycache__{os.sep}", f"{os.sep}.unfinished-nb2ddp-"
-        self.places: dict[str, str] = {}  # by path
+        self.places: dict[str, str] = {}  # by path or program
         self.said = set[str]()  # places
         self.thread = threading.local()
 
@@ -64,26 +66,35 @@ class _Writes:
         try:
             with contextlib.suppress(Exception):
                 path = os.path.realpath(os.fsdecode(args[_PATHS[event]]))
-                if path.startswith(self.folders) and not any(part in path for part in self.ours):
-                    verb = "removes" if event in ("os.remove", "shutil.rmtree") else "writes"
-                    # a Trainer's micro-batch nothing ends
-                    is_trial = _run.comparing and _run.micro_batch is None
+                starts = event in ("os.system", "subprocess.Popen") and _is_started_apart()
+                if starts or (path.startswith(self.folders) and not any(part in path for part in self.ours)):
+                    removes = event in ("os.remove", "shutil.rmtree")
+                    verb = "starts" if starts else "removes" if removes else "writes"
+                    what = os.fsdecode(args[0]) if starts else os.path.relpath(path)
+                    is_trial = _run.comparing and _run.micro_batch is None  # nothing ends a Trainer's
                     if is_trial and threading.current_thread() is threading.main_thread():
-                        raise _Effect(f'forward() {verb} "{os.path.relpath(path)}"')
-                    self.places.setdefault(path, f"{_place()} {verb}")
+                        raise _Effect(f'forward() {verb} "{what}"')
+                    self.places.setdefault(what, f"{_place()} {verb}")
         finally:
             self.thread.looks = False
 
     def compare(self) -> None:
-        """Say on rank 0 which paths all ranks of one disk have written. A collective."""
+        """Say on rank 0 what all ranks of one disk have written or started. A collective."""
         of_ranks = from_all_ranks(self.places)
-        for path, place in of_ranks[0].items() if is_main_process and _run.one_disk else ():
-            if place in self.said or not all(path in other for other in of_ranks):
+        for what, place in of_ranks[0].items() if is_main_process and _run.one_disk else ():
+            if place in self.said or not all(what in other for other in of_ranks):
                 continue
             self.said.add(place)
             if len(self.said) <= _MOST_WARNINGS:
                 _warn(
-                    f'{place} "{os.path.relpath(path)}" on every rank, where the notebook does so '
+                    f'{place} "{what}" on every rank, where the notebook does so '
                     "once: put it below `if ddp.is_main_process:` in the script"
                 )
         self.places = {}
+
+
+def _is_started_apart() -> bool:
+    """Return whether the notebook's own code starts a program in a thread, or while a model computes."""
+    names = (frame.f_globals.get("__name__") for frame in _frames(sys._getframe(3)))
+    is_own = _is_own(next((of for of in names if of != "subprocess"), ""))
+    return is_own and (_calls.are_inside or threading.current_thread() is not threading.main_thread())

@@ -72,6 +72,56 @@ def test_a_write_on_every_rank_is_said_once(run: Run, form: str, ranks: int) -> 
     )
 
 
+PROGRAM_IN_A_THREAD = """
+import os, subprocess, threading
+def start(where):
+    subprocess.run(f"echo {where} >> log.txt", shell=True)
+def start_of_python():
+    os.system("true")
+for target, args in ((start, ("thread",)), (start_of_python, ())):
+    thread = threading.Thread(target=target, args=args)
+    thread.start()
+    thread.join()
+subprocess.run(["true"])  # all ranks read its result
+ddp._checks.run_last() if ddp._run.meets else None
+with ddp.main_process_only() as is_main:
+    if is_main:
+        thread = threading.Thread(target=start, args=("main",))
+        thread.start()
+        thread.join()
+"""
+
+
+def test_a_program_that_a_thread_of_every_rank_starts_is_said(run: Run) -> None:
+    said = warnings(run(PROGRAM_IN_A_THREAD))
+    assert len(said) == 2, said
+    assert 'starts "/bin/sh" on every rank, where the notebook does so once' in said[0]
+    assert 'starts "true" on every rank' in said[1]
+
+
+PROGRAM_IN_FORWARD = """
+import subprocess, torch
+class Net(torch.nn.Linear):
+    def forward(self, x):
+        if x.max() > 3:
+            subprocess.run("echo >> log.txt", shell=True)
+        return super().forward(x)
+net = ddp.parallelize(Net(4, 2))
+for step in range(4):
+    net(torch.full((4, 4), 4.0 + step)).sum().backward()
+with open("log.txt") as file:
+    note(lines=len(file.readlines()))
+"""
+
+
+def test_a_program_that_forward_starts_is_not_started_by_checks(run: Run) -> None:
+    ended = run(PROGRAM_IN_FORWARD)
+    said = warnings(ended)
+    assert ended.notes[0]["lines"] <= 8  # one of each rank in each step
+    assert 'whole batches, which saves no time: forward() starts "/bin/sh"' in said[0]
+    assert 'starts "/bin/sh" on every rank, where the notebook does so once' in said[1]
+
+
 def test_the_number_of_the_folder_that_a_run_is_in_is_no_ranks(run: Run) -> None:
     script = (
         f"{IMPORTS}\nos.mkdir('run_1') if rank == 0 else None\nddp.from_all_ranks(1)\nos.chdir('run_1')\n"
