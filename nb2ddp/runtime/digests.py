@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+_ON_ONE_RANK = "what sets that runs on one rank alone, below `if rank == 0` say. Let every rank run it"
 _SEED = (
     "Every rank must make the same data: seed what draws it (random.seed, numpy.random.seed, torch.manual_seed, "
     "seed= or random_state=), sort what comes from a set or a folder (dict.fromkeys(), instead of set(), keeps the "

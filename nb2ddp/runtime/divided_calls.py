@@ -28,12 +28,7 @@ from nb2ddp.runtime.module_state import (
     _unsynchronised,
     _without_effects,
 )
-from nb2ddp.runtime.object_collectives import (
-    _exchange,
-    _largest_of_ranks,
-    from_all_ranks,
-    from_main_process,
-)
+from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks, from_all_ranks, from_main_process
 from nb2ddp.runtime.prints import _seeing_prints
 from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.recomputed_calls import _Comparison, _is_compiled

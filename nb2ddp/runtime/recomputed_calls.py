@@ -50,12 +50,6 @@ class _Trial:
         self.sets_state, self.in_python = False, ""  # a generator's; those of Python's and NumPy's after it
         self.in_16_bits, self.seconds = False, math.inf
 
-    @property
-    def why_not(self) -> str:
-        """Why a call cannot be compared: what it raises, or does for good; "" where it can."""
-        error = f"it raises {type(self.error).__name__}" if self.error else ""
-        return str(self.error) if isinstance(self.error, _Effect) else error
-
 
 class _Trials:
     """Calls that all start from the same state of the model and the same random numbers, which are put back.
@@ -309,8 +303,9 @@ class _Comparison:
         lists = [leaf for leaf, own in pairs if own and type(leaf) is list]
         reads = part.reads.found or bool(lists)  # whose values Python sees
         same = part.reads.chosen == whole.reads.chosen
-        found = raised, kept, trials.printed, reads, form, part.reads.decisive, same, whole.why_not
-        of_ranks = from_all_ranks(found)
+        why = f"it raises {type(whole.error).__name__}" if whole.error else ""
+        why = str(whole.error) if isinstance(whole.error, _Effect) else why
+        of_ranks = from_all_ranks((raised, kept, trials.printed, reads, form, part.reads.decisive, same, why))
         self.of_one_way = all(of_rank[6] for of_rank in of_ranks)
         if any(of_rank[3] for of_rank in of_ranks):
             self.reads.setdefault(kind, 0)

@@ -5,12 +5,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from nb2ddp.runtime.digests import _digest
+from nb2ddp.runtime.digests import _ON_ONE_RANK, _digest
 from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _T, _run, _say, _warn
 from nb2ddp.runtime.spot_checks import _checks
-
-_ON_ONE_RANK = "what sets that runs on one rank alone, below `if rank == 0` say. Let every rank run it"
 
 
 def _make_equal(model: torch.nn.Module, names: list[str]) -> None:

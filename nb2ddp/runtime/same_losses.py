@@ -6,10 +6,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.digests import _SEED, _digest
+from nb2ddp.runtime.digests import _ON_ONE_RANK, _SEED, _digest
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
-from nb2ddp.runtime.replicas import _ON_ONE_RANK
 from nb2ddp.runtime.run_state import _run
 
 # PyTorch's own: where a loop is divided, joined outputs get another one
