@@ -409,5 +409,7 @@ ddp.finish()
     assert not ended.hung
     assert ended.codes[0] == 1, ended.text
     # the seventh step, or a later one where a busy machine has made checks dear
-    said = "a check failed at step ([7-9]|1[0-9]): |have trained different models|the ranks went different ways"
+    said = (
+        "a check failed at step ([7-9]|1[0-9]): |have trained different models|the ranks went different ways"
+    )
     assert re.search(said, ended.text), ended.text

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 def draw():
     made = np.random.default_rng(), np.random.Generator(np.random.PCG64(np.random.SeedSequence()))
-    return [int(each.integers(2**60)) for each in made] + [float(np.random.RandomState().rand()), random.Random().random()]
+    numbers = [float(np.random.RandomState().rand()), random.Random().random()]
+    return [int(each.integers(2**60)) for each in made] + numbers
 class Rows(torch.utils.data.Dataset):
     def __len__(self):
         return 4
