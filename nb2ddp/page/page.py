@@ -42,22 +42,6 @@ class Mark:
     lefts: tuple[str, ...] = ()
     rights: tuple[str, ...] = ()
 
-    @property
-    def id(self) -> str:
-        return f"{self.kind}-{self.name}"
-
-    @property
-    def label(self) -> str:
-        """Return the sign that stands for the entry beside a line."""
-        return {"declined": "!", "note": "i", "change": ""}[self.kind] + self.name
-
-    @property
-    def where(self) -> str:
-        """Return the place in words: "cell 3, lines 5-8"."""
-        if self.entry.cell is None:
-            return "the whole notebook"
-        return ", ".join(filter(None, (f"cell {self.entry.cell}", self.entry.where)))
-
 
 @dataclass(frozen=True)
 class Line:
