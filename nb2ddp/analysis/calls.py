@@ -309,17 +309,11 @@ class Calls(Kinds):
         classes = [b.node for b in found if isinstance(b.node, cst.ClassDef)]
         return classes[-1:]  # a later cell defines the class anew
 
-    @cached_property
-    def _derived(self) -> dict[cst.ClassDef, list[cst.ClassDef]]:
-        found: dict[cst.ClassDef, list[cst.ClassDef]] = {}
-        for definition in self.nodes(cst.ClassDef):
-            queue, seen = self._bases(definition), {definition}
-            while queue:
-                base = queue.pop()
-                if base not in seen:
-                    seen.add(base)
-                    found.setdefault(base, []).append(definition)
-                    queue += self._bases(base)
+    def _with_derived(self, base: cst.ClassDef) -> list[cst.ClassDef]:
+        """Return a class, and those of the notebook that derive from it."""
+        found = [base]
+        for above in found:  # which grows meanwhile
+            found += [d for d in self.nodes(cst.ClassDef) if above in self._bases(d) and d not in found]
         return found
 
     # ---- the class of a value -------------------------------------------------------------------
@@ -346,7 +340,7 @@ class Calls(Kinds):
                 home := self.around(function, cst.ClassDef)
             ) is self.scope(function) and home is not None:
                 if function.params.params[:1] == (key.node,):  # self, cls
-                    return frozenset({home, *self._derived.get(home, ())})  # what it may be
+                    return frozenset(self._with_derived(home))  # what it may be
                 sources = self.given(key)
             case Binding(node=cst.ClassDef() as definition):
                 return frozenset({definition})
