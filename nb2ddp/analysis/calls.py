@@ -6,7 +6,6 @@ one class alone has. Labels at sources flow the same ways: `carries` asks whethe
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import cached_property
 
@@ -147,15 +146,14 @@ class Calls(Kinds):
 
         What leads to a site that ``stop`` matches is left out. ``callers`` may give fewer calls of a function, or more.
         """
-        queue, seen = deque([node]), {node}
-        while queue:
-            site = queue.popleft()
+        sites, seen = [node], {node}
+        for site in sites:  # which grow meanwhile
             yield site
             function = self.around(site, cst.FunctionDef)
             if function is not None and not stop(site):
                 found = [call for call in (callers or self.callers)(function) if call not in seen]
                 seen.update(found)
-                queue += found
+                sites += found
 
     # ---- from a call to functions ---------------------------------------------------------------
 

@@ -42,14 +42,11 @@ def functions(facts: Facts, steps: Sequence[str]) -> list[cst.FunctionDef]:
     for call in facts.live_calls:
         given = facts.keyword(call, "compute_loss_func")
         waiting += facts.run_by(given) if given is not None else ()
-    found: dict[cst.FunctionDef, None] = {}
-    while waiting:
-        function = waiting.pop()
-        if function not in found:
-            found[function] = None
-            calls = facts.calls_in(function.body)
-            waiting += [called for call in calls for called in facts.called_functions(call)]
-    return list(found)
+    found = [*dict.fromkeys(waiting)]
+    for function in found:  # which grow meanwhile
+        called = (f for call in facts.calls_in(function.body) for f in facts.called_functions(call))
+        found += dict.fromkeys(f for f in called if f not in found)
+    return found
 
 
 def _reaches_outside(facts: Facts, call: cst.Call) -> bool:

@@ -224,8 +224,8 @@ class Mine(Trainer):
         return loss
 t = Mine(model)
 t.train()
-# answer: rows
 # answer: self.seen
+# answer: rows
 
 # case: a callback between micro-batches
 class Looks(TrainerCallback):
