@@ -120,7 +120,7 @@ def _found(facts: Facts) -> Iterator[ShellCall]:
             if text is not None and is_install(text):
                 yield ShellCall(call, "system", text=text)
             continue
-        if isinstance(func, cst.Attribute) and _is_get_ipython(facts, facts.bound(func.value)):
+        if isinstance(func, cst.Attribute) and _is_shell(facts, func.value):
             inner.add(func.value)
             known = [cst_nodes.string_value(argument.value) for argument in call.args]
             texts, attr = [text or "" for text in known], func.attr.value
@@ -137,6 +137,12 @@ def _found(facts: Facts) -> Iterator[ShellCall]:
                 yield ShellCall(call, "other", attr)
         elif _is_get_ipython(facts, call) and call not in inner:
             yield ShellCall(call, "bare")
+
+
+def _is_shell(facts: Facts, node: cst.BaseExpression) -> bool:
+    """Match ``get_ipython()``, and the names and attributes that keep it: ``self.shell``."""
+    made = facts.assigned(node.attr.value) if isinstance(node, cst.Attribute) else [facts.bound(node)]
+    return any(_is_get_ipython(facts, value) for value in made)
 
 
 def _given_command(facts: Facts, call: cst.Call) -> str | None:

@@ -33,6 +33,19 @@ shell = get_ipython()
 shell.run_line_magic("autoreload", "2")
 ddp.shell("ls")
 
+# case: by an attribute that keeps the shell
+class Tools:
+    def __init__(self):
+        self.shell = get_ipython()
+    def fetch(self, name):
+        return self.shell.getoutput("ls " + name)
+# output
+class Tools:
+    def __init__(self):
+        self.shell = get_ipython()
+    def fetch(self, name):
+        return ddp.shell_output("ls " + name)
+
 # case: indented by two
 if big:
   !ls -l  # why
