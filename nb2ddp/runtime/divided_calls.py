@@ -238,7 +238,7 @@ class _Split:
         """
         own, size = parts.of(*parts.ranges[_run.rank], differentiable=True), parts.sizes[_run.rank]
         rows = (*parts.ranges[_run.rank], parts.rows) if kind in self.compared.draws else None
-        compared, sees = self.compared, self._sees(kind)
+        compared, sees = self.compared, kind in self.compared.reads or self.settings[self.mode].looks
         chooses = compared.reads.get(kind, 3) < 3 and self.joins.ways(kind)
         reads, form = _Reads(size) if chooses else None, None
         put_back = _start_of(self.model, compared.moves_library, compared.moves_parameters) if sees else None
@@ -282,9 +282,6 @@ class _Split:
             self.compared.expected = None
             _warn_once(_OWN_NUMBERS)
         return output
-
-    def _sees(self, kind: Any) -> bool:  # whether it is looked at which way each call takes
-        return kind in self.compared.reads or self.settings[self.mode].looks
 
     def _compute_whole(self, args: Any, kwargs: Any) -> Any:
         """Compute a whole batch on every rank."""
@@ -334,7 +331,7 @@ class _Split:
         ways, left = ({way for leaf in (of or [{}])[0].values() for way in leaf} for of in (known, joins))
         if problem is None and self.compared.parted and exceptions and ways - left:
             problem = _OTHER_BRANCH  # right by chance, perhaps
-        is_new_way &= self._sees(kind)
+        is_new_way &= kind in self.compared.reads or self.settings[self.mode].looks
         # no exception is a way that the next call takes, too
         is_exception = self.compared.parted or (is_new_way and self.odd != self.calls - 1)
         if problem is not None and is_exception and not is_first and exceptions < self.most_rechecks:

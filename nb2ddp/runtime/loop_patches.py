@@ -9,7 +9,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from nb2ddp.runtime.autograd_patches import _average_asked_gradients, _show_whole_gradients
 from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.object_collectives import _take_from_rank_0
-from nb2ddp.runtime.repeated_writes import _warn_of_repeated_writes
 from nb2ddp.runtime.run_state import _run, _warn_once
 from nb2ddp.runtime.split_classes import _splits
 from nb2ddp.runtime.unseen_gradients import _reduce_unseen
@@ -23,7 +22,6 @@ def _patch_for_loops() -> None:
     _show_whole_gradients()
     _save_whole_files()
     _save_whole_arrays()
-    _warn_of_repeated_writes()
     register_optimizer_step_pre_hook(lambda *_: _backward.flush())
     register_optimizer_step_pre_hook(_reduce_unseen)
     register_optimizer_step_pre_hook(_take_numbers)

@@ -81,6 +81,8 @@ def _begin(seed: int | None, choose_gpu: Callable[[], None]) -> tuple[int, int, 
     _run.watchdog.report()  # at once: a rank that ends without a word is missed from here on
     _run.watchdog.start()
     _set_random_state(from_main_process(_random_state) if seed is None else _random_state())
+    for begin in _run.at_begin:
+        begin()
     return _run.rank, _run.gpu, _run.world_size
 
 

@@ -1,7 +1,6 @@
 """Warn of files that every rank has written, and programs that it has started, where the notebook does so once."""
 
 import contextlib
-import functools
 import os
 import sys
 import threading
@@ -27,7 +26,6 @@ class _Effect(BaseException):
     """What a call that is only compared would do and nobody can take back: the call ends there."""
 
 
-@functools.cache
 def _warn_of_repeated_writes() -> None:
     """Compare what the ranks have written, after each training and at the end, until one process goes on."""
     writes = _Writes()
@@ -38,6 +36,9 @@ def _warn_of_repeated_writes() -> None:
 
     sys.addaudithook(hook)  # it cannot be removed, and keeps the object
     _checks.waiting.append(weakref.WeakMethod(writes.compare))
+
+
+_run.at_begin.append(_warn_of_repeated_writes)
 
 
 class _Writes:

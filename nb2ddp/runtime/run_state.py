@@ -41,8 +41,7 @@ class _Run:
         self.alone = 0  # depth of blocks that this rank runs without the others
         self.steps = 0  # of all optimizers
         self.steps_of = collections.Counter[str]()  # of each optimizer, since the replicas were compared
-        # by optimizer: in which order they took their first steps
-        self.numbers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self.numbers = weakref.WeakKeyDictionary[Any, str]()  # of optimizers, by their first steps
         self.compared_steps = 0  # after how many steps the replicas were compared last
         self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters that divided models average
         self.uncompared: list[weakref.ref[Any]] = []  # models that check_replicas() has not seen
@@ -50,6 +49,7 @@ class _Run:
         self.divided: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
         # each finds what was trained beside a model, by where it is, or digests of that
         self.of_loops: list[Callable[[Any], dict[tuple[str, str], Any]]] = []
+        self.at_begin: list[Callable[[], None]] = []  # called once this rank knows the others
         self.at_finish: list[Callable[[], None]] = []  # called before rank 0 goes on alone
         self.at_wrap: list[Callable[..., None]] = []  # called with a Trainer, and whether batches stay whole
         self.at_trainer: list[Callable[[], None]] = []  # called before a Trainer trains
