@@ -90,3 +90,32 @@ def test_a_learning_rate_that_a_loop_sets_is_rank_0s(run: Run, place: str) -> No
     assert [notes["lr"] for notes in ended.notes] == [0.1, 0.1]
     assert "2 replicas equal" in ended.ranks[0].out
     assert "a check failed" not in ended.text
+
+
+ALONE = """
+import torch
+model = ddp.parallelize(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train():
+    for _ in range(6):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+train()
+with ddp.main_process_only() as is_main:
+    if is_main:
+        scale = torch.nn.Parameter(torch.ones(1))
+        calibration = torch.optim.SGD([scale], lr=0.1)
+        for _ in range(3):
+            calibration.zero_grad()
+            scale.square().sum().backward()
+            calibration.step()
+train()
+ddp.check_replicas(model)
+"""
+
+
+def test_steps_of_rank_0_alone_are_no_steps_of_the_run(run: Run) -> None:
+    ended = run(ALONE, environment={"NB2DDP_PATIENCE": "5"})
+    assert ended.codes == [0, 0], ended.text
+    assert "2 replicas equal, bit for bit, after 12 steps" in ended.ranks[0].out
