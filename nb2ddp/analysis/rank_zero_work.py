@@ -168,11 +168,15 @@ def opens_run(facts: Facts, call: cst.Call) -> bool:
             named = (n for n in (*facts.name_loads, *facts.attributes) if cst_nodes.code_of(n) == code)
             uses = (node for node in named if not facts.is_after_training(node))
             takers = (next(p for p in facts.parents(use) if not isinstance(p, inside)) for use in uses)
-            return not facts.is_after_training(call) and all(isinstance(p, _DROPPING) for p in takers)
+            return not facts.is_after_training(call) and all(_drops(facts, taker, call) for taker in takers)
     return False
 
 
-_DROPPING = (cst.Expr, cst.AssignTarget)
+def _drops(facts: Facts, taker: cst.CSTNode, run: cst.Call) -> bool:
+    """Return whether nothing is computed with what a run gives: ``logger = run.get_logger()`` is a run, too."""
+    if isinstance(taker, cst.Assign) and facts.order(taker) > facts.order(run):
+        return isinstance(taker.value, cst.Call) and opens_run(facts, taker.value)
+    return isinstance(taker, cst.Expr | cst.AssignTarget)
 
 
 def _is_told_where(facts: Facts, call: cst.Call) -> bool:

@@ -69,7 +69,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Edit.inside(path, "other ranks work on a copy of the file", f"{helper(facts, 'own_file')}{how}")
     runs = [call for call in facts.live_calls if rank_zero_work.opens_run(facts, call)]
     for call in runs:
-        yield Edit.inside(call.func, "only rank 0 has a run", helper(facts, "on_main_process"))
+        if not any(facts.is_made_of(call.func, run) for run in runs):
+            yield Edit.inside(call.func, "only rank 0 has a run", helper(facts, "on_main_process"))
     for call in facts.live_calls:
         why = rank_zero_work.why_alone(facts, call)
         if any(facts.is_made_of(call, run) for run in runs):

@@ -69,6 +69,17 @@ class Log:
 log = Log()
 log.add(1.0)
 
+# case: a part of a tracker's run, whose methods are only called
+from clearml import Task
+task = Task.init("p", "t")
+logger = task.get_logger()
+logger.report_text("begins")
+# output
+from clearml import Task
+task = ddp.on_main_process(Task.init)("p", "t")
+logger = task.get_logger()
+logger.report_text("begins")
+
 # case: a tracker's run of which a value is made
 import swanlab
 run = swanlab.init(project="p")
