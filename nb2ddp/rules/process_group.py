@@ -64,9 +64,7 @@ def _place(facts: Facts) -> tuple[Statement, Literal["before", "after"]] | None:
     joining = [c for c in facts.live_calls if facts.needs_all(c) and not facts.is_after_training(c)]
     before = (c for c in facts.live_calls if loads(c) and facts.order(c) < facts.order(joining[0]))
     here = [call for call in before if facts.scope(call) is facts.scope(joining[0])]
-    if here:
-        return facts.statement(here[-1]), "after"
-    return facts.statement(joining[0]), "before"
+    return (facts.statement(here[-1]), "after") if here else (facts.statement(joining[0]), "before")
 
 
 rule = Rule("process-group", __doc__, find)
