@@ -114,7 +114,7 @@ COMMANDS = (
 )
 # The methods and functions that train in frameworks of which nothing is known.
 _TRAINING = re.compile(
-    r"(?:fit|(?:start_)?train(?:ing)?)(?:_all|_one_cycle|_model|_and_\w+|(?:_one)?_epoch)?|fine_?tune|learn|backward|run(?:_all|_training(?:_loop)?)?"
+    r"(?:fit|(?:start_)?train(?:ing)?)(?:_all|_one_cycle|_model|_and_\w+|(?:_one)?_epoch)?|train_(?!test|val)\w+|fine_?tune|learn|backward|run(?:_all|_training(?:_loop)?)?"
 )
 _HOW_LONG = re.compile(r"\d\d|[2-9]|(?!mode\b)\w+ *=[^=]|\w*(?:param|config|arg|setting|data|loader)s?$")
 _NAMED = re.compile(r"\{(?:shlex\.split\()?(\w+)(?:\.split\(\)|\))?\}|\$(\w+)")  # {command} and $command
@@ -236,7 +236,8 @@ def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
     """Return whether a call trains: ``train(100)``. ``model.train(False)`` only switches the model's mode."""
     owner = facts.owner(call) or call.func
     names = {cst_nodes.code_of(owner), *facts.origins(owner)}
-    if any(map(_PREPARES.search, names)):
+    other = name[:6] == "train_" and not re.search("model|epoch|optim|_and_|_all", cst_nodes.code_of(call))
+    if other or any(map(_PREPARES.search, names)):  # train_transforms(images)
         return False
     if name in ("run", "run_all"):  # run(mode="train")
         told = {cst_nodes.string_value(text) or "" for text in facts.nodes(cst.SimpleString, within=call)}
@@ -257,8 +258,9 @@ def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
 def commands(facts: Facts) -> Iterator[Training]:
     """Yield the shell lines, and the programs that ``subprocess`` starts, that seem to train."""
     for shell in shell_calls(facts):
-        if shell.is_shell and not shell.is_install and not facts.is_dead(shell.call):
-            yield from _of_command(facts, shell.call, shell.command)
+        text = f"python {shell.text}" if shell.name == "run" else shell.command if shell.is_shell else ""
+        if not (shell.is_install or facts.is_dead(shell.call)):
+            yield from _of_command(facts, shell.call, text)
     for call in facts.live_calls:
         if facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS and call.args:
             yield from _of_command(facts, call, _words_of(call.args[0].value))

@@ -500,3 +500,18 @@ trainer = MultilabelTrainer(rows)
 trainer.run_all(x=x)
 # answer: calls `trainer.run_all()` of paperlib, whose training nb2ddp does not convert
 # answer: cell 2
+
+# case: a function of a module out of sight that is given an optimizer
+from helpers import train_graph_level, train_transforms
+from sklearn.model_selection import train_test_split
+rows, held_out = train_test_split(train_transforms(images))
+model = make()
+# %%
+history = train_graph_level(model, optimizer=Adam(model))
+# answer: calls `train_graph_level()` of helpers, whose training nb2ddp does not convert
+# answer: cell 2
+
+# case: a script that runs in the kernel
+%run finetune.py --epochs 3
+# answer: what trains here is the command `python finetune.py --epochs 3`, in a process of its own
+# answer: cell 1
