@@ -134,7 +134,8 @@ def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
     for call in facts.live_calls:
         if facts.method(call) not in ("from_pretrained", "from_config") or facts.kind(call) != "model":
             continue
-        billions = None if facts.is_after_training(call) else parameters(facts.loaded_name(call))
+        adapts = facts.kind(cst_nodes.given(call, 0, "model")) == "model"  # PeftModel's, of another model
+        billions = None if adapts or facts.is_after_training(call) else parameters(facts.loaded_name(call))
         if billions is None:
             continue
         cases = _weight_cases(facts, call)
@@ -214,10 +215,8 @@ def _configured_widths(facts: Facts, config: cst.BaseExpression | None) -> set[i
         return {0, 4}
     for keyword, width in (("load_in_4bit", 4), ("load_in_8bit", 8)):
         asked = facts.switch(config, keyword)
-        if asked == {True}:
-            return {width}
         if True in asked:
-            return {0, width}
+            return {0, width} if False in asked else {width}
     for keyword in ("bits", "nbits", "weights"):
         value = facts.value(facts.argument(config, keyword)[1])
         number = re.search(r"\d+", cst_nodes.code_of(value)) if value is not None else None

@@ -10,6 +10,12 @@ model, tokenizer = FastLanguageModel.from_pretrained("org/Model-8B", load_in_4bi
 # case: 8 billion parameters in 4 bits
 model, tokenizer = FastLanguageModel.from_pretrained("org/Model-8B", load_in_4bit = True)
 
+# case: an adapter of a model that is loaded in 4 bits
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+base = AutoModelForCausalLM.from_pretrained("org/Model-7B", quantization_config=BitsAndBytesConfig(load_in_4bit=True))
+model = PeftModel.from_pretrained(base, "adapter", torch_dtype="float16")
+
 # case: a larger GPU
 # flags: --gpu-memory 40
 model, tokenizer = FastLanguageModel.from_pretrained("org/Model-8B", load_in_4bit = False)
