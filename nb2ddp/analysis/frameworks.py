@@ -86,6 +86,7 @@ FRAMEWORKS = (
     Framework("JAX", "jax.* flax.* transformers.Flax*", "", "jax.grad jax.value_and_grad flax.*grad optax.*", "shard the batch over the GPUs with jax.sharding", beside="after"),
     Framework("PaddlePaddle", "paddle.* paddlenlp.*", "fit train", "paddle.optimizer.*", "start it as a script with `python -m paddle.distributed.launch --gpus 0,1 script.py`; a loop needs paddle.distributed.init_parallel_env(), paddle.DataParallel(model) and a paddle.io.DistributedBatchSampler for that"),
     Framework("AutoGluon", "autogluon.*", "fit", "", "its MultiModalPredictor trains on as many GPUs as env.num_gpus says, its other predictors on one GPU or the CPU", beside="after"),
+    Framework("step() of TRL's older PPOTrainer", "trl.PPOTrainer trl.*.PPOTrainer", "step", "", "TRL 0.12 and newer have a PPOTrainer that trains by train(), which nb2ddp does convert"),
     Framework("Pyro", "pyro.infer.*", "step", "", "for several GPUs it has pyro.optim.HorovodOptimizer, in a script that horovodrun starts"),
     Framework("NumPyro", "numpyro.*", "run", "", 'it computes with JAX: MCMC(..., chain_method="parallel") draws a chain on each GPU, and SVI trains on one'),
     Framework("MXNet", "mxnet.*", "fit", "mxnet.gluon.Trainer mxnet.autograd.record", "see its own documentation for several GPUs", beside="after"),

@@ -515,3 +515,12 @@ history = train_graph_level(model, optimizer=Adam(model))
 %run finetune.py --epochs 3
 # answer: what trains here is the command `python finetune.py --epochs 3`, in a process of its own
 # answer: cell 1
+
+# case: steps of a Trainer that the notebook takes itself
+from trl import PPOTrainer
+trainer = PPOTrainer(model=model)
+# %%
+for q, r in rows:
+    stats = trainer.step(q, r, rewards)
+# answer: trains with step() of TRL's older PPOTrainer, which nb2ddp does not convert: TRL 0.12 and newer
+# answer: cell 2
