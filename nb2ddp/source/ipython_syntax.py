@@ -40,6 +40,7 @@ _PYLAB_IMPORTS = (
     "from matplotlib.pylab import *",
     "from numpy import *",
 )
+_AIMPORT = re.compile(r"^([ \t]*)get_ipython\(\)\.run_line_magic\('aimport', '([\w., ]*\w)'\)[ \t]*$")
 _STANDS_ALONE = re.compile(r"[ \t]*[!%](?![!%])(?:.*[^\\])?")
 _AT_THE_TOP = re.compile(r"[ \t]*(?:#.*)?|[!%](?![!%])(?:.*[^\\])?")
 _NAME = re.compile(r"\b_magic_(\d+)_$", re.MULTILINE)
@@ -199,7 +200,9 @@ def expansions(command: str) -> list[Expansion]:
 
 
 def _as_code(line: str) -> str:
-    """Return the statement that a ``%time`` line times, and the imports that ``%pylab`` stands for."""
+    """Return the statement that a ``%time`` line times, and the imports of ``%pylab`` and ``%aimport``."""
+    if (imports := _AIMPORT.match(line)) is not None:
+        return f"{imports[1]}import {', '.join(re.split('[, ]+', imports[2]))}"
     if (pylab := _PYLAB.match(line)) is not None:
         return pylab[1] + "; ".join(_PYLAB_IMPORTS[: 3 if "--no-import-all" in line else None])
     match = _TIMED.match(line)

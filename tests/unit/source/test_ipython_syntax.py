@@ -229,6 +229,20 @@ def test_what_a_line_times_is_the_code(line: str, code: str) -> None:
     assert numbered(before + line + "\n")[-1][1] == code
 
 
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("%aimport math", "import math"),
+        ("    %aimport os.path, math json", "    import os.path, math, json"),
+        ("%aimport -math", "get_ipython().run_line_magic('aimport', '-math')"),
+        ("%aimport", "get_ipython().run_line_magic('aimport', '')"),
+    ],
+)
+def test_aimport_is_an_import_but_where_it_stops_reloading(line: str, code: str) -> None:
+    before = "if True:\n" if line.startswith(" ") else ""
+    assert to_python(before + line).text.removesuffix("\n") == before + code
+
+
 @pytest.mark.parametrize("line", ["%pylab", "%pylab inline", "    %pylab --no-import-all inline"])
 def test_pylab_is_the_imports_that_it_stands_for(line: str) -> None:
     before = "if a:\n" if line.startswith(" ") else ""
