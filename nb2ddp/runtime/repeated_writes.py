@@ -13,13 +13,13 @@ from nb2ddp.runtime.script_location import _frames, _is_own, _place
 from nb2ddp.runtime.split_classes import _calls
 from nb2ddp.runtime.spot_checks import _checks
 
-_MOST_WARNINGS = 5
-_MOST_PATHS = 1000
+_MOST_WARNINGS, _MOST_PATHS = 5, 1000
 # audit events, and which of the arguments is the path that is written or removed, or the program
 _PATHS = {
     "open": 0, "os.link": 1, "os.remove": 0, "os.rename": 1, "os.symlink": 1, "os.truncate": 0, "shutil.rmtree": 0,
     "os.system": 0, "subprocess.Popen": 0,
 }  # fmt: skip
+_REMOVING = "os.remove", "shutil.rmtree"
 
 
 class _Effect(BaseException):
@@ -49,7 +49,7 @@ class _Writes:
         script_folder, folder = os.path.dirname(os.path.realpath(script)), os.path.realpath(".")
         too_high = {os.path.realpath("/"), os.path.realpath(os.path.expanduser("~"))}
         self.folders = tuple(f"{each}{os.sep}" for each in {script_folder, *({folder} - too_high)})
-        self.ours = f"{os.sep}__pycache__{os.sep}", f"{os.sep}.unfinished-nb2ddp-"
+        self.known = f"{os.sep}__pycache__{os.sep}", f"{os.sep}.unfinished-nb2ddp-", f"{os.sep}cache-"
         self.places: dict[str, str] = {}  # by path or program
         self.said = set[str]()  # places
         self.thread = threading.local()
@@ -68,9 +68,9 @@ class _Writes:
             with contextlib.suppress(Exception):
                 path = os.path.realpath(os.fsdecode(args[_PATHS[event]]))
                 starts = event in ("os.system", "subprocess.Popen") and _is_started_apart()
-                if starts or (path.startswith(self.folders) and not any(part in path for part in self.ours)):
-                    removes = event in ("os.remove", "shutil.rmtree")
-                    verb = "starts" if starts else "removes" if removes else "writes"
+                known = (event == "open" and os.path.isdir(path)) or any(part in path for part in self.known)
+                if starts or (path.startswith(self.folders) and not known):
+                    verb = "starts" if starts else "removes" if event in _REMOVING else "writes"
                     what = os.fsdecode(args[0]) if starts else os.path.relpath(path)
                     is_trial = _run.comparing and _run.micro_batch is None  # nothing ends a Trainer's
                     if is_trial and threading.current_thread() is threading.main_thread():
@@ -88,8 +88,8 @@ class _Writes:
             self.said.add(place)
             if len(self.said) <= _MOST_WARNINGS:
                 _warn(
-                    f'{place} "{what}" on every rank, where the notebook does so '
-                    "once: put it below `if ddp.is_main_process:` in the script"
+                    f'{place} "{what}" on every rank, where the notebook does so once: put it below '
+                    "`if ddp.is_main_process:` in the script, or `with ddp.main_process_first():` if all use its result"
                 )
         self.places = {}
 

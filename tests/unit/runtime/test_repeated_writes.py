@@ -67,7 +67,8 @@ def test_a_write_on_every_rank_is_said_once(run: Run, form: str, ranks: int) -> 
     verb = "removes" if form in ("remove", "rmtree") else "writes"
     assert re.fullmatch(
         rf'nb2ddp: WARNING: script\.py, line \d+( \(cell 7\))? {verb} "log\.txt" on every rank, where the notebook '
-        r"does so once: put it below `if ddp\.is_main_process:` in the script",
+        r"does so once: put it below `if ddp\.is_main_process:` in the script, or `with "
+        r"ddp\.main_process_first\(\):` if all use its result",
         line,
     )
 
@@ -81,6 +82,26 @@ def test_a_write_before_a_model_is_divided_is_said(server: RankServer, tmp_path:
     said = warnings(server.run(tmp_path, START + textwrap.dedent(script), 2))
     assert len(said) == 1
     assert 'writes "log.txt" on every rank' in said[0]
+
+
+def test_caches_and_temporary_files_are_no_repeated_writes(server: RankServer, tmp_path: Path) -> None:
+    script = """
+        import os
+        import tempfile
+        import datasets
+        rows = datasets.Dataset.from_dict({"x": list(range(20))})
+        with ddp.main_process_first():
+            if not os.path.isdir("rows"):
+                rows.save_to_disk("rows")
+        rows = datasets.load_from_disk("rows").shuffle(seed=1).train_test_split(0.5, seed=1)["train"]
+        with tempfile.NamedTemporaryFile(dir="rows") as file:
+            file.write(b"kept")
+        note(rows=len(rows))
+        ddp.check_replicas()
+    """
+    ended = server.run(tmp_path, START + textwrap.dedent(script), 2)
+    assert warnings(ended) == []
+    assert [notes["rows"] for notes in ended.notes] == [10, 10]
 
 
 PROGRAM_IN_A_THREAD = """
