@@ -122,7 +122,7 @@ def _inference(facts: Facts) -> _Found:
     """Find a model that is loaded and then only used, as for inference."""
     for call in facts.live_calls:
         if facts.loads_model(call) or facts.qualified(call.func) == "transformers.pipeline":
-            does = "makes" if facts.qualified(call.func).startswith("torch.nn.") else "loads"
+            does = "loads" if "." in facts.qualified(call.func).removeprefix("torch.nn.") else "makes"
             text = f"{_NONE}: it {does} a model here, and no cell has a Trainer or a loop with backward()"
             others = "Inference and evaluation run on one GPU as they are"
             yield f"{text}. {others}; training in modules that it imports is not in sight", call

@@ -524,3 +524,12 @@ for q, r in rows:
     stats = trainer.step(q, r, rewards)
 # answer: trains with step() of TRL's older PPOTrainer, which nb2ddp does not convert: TRL 0.12 and newer
 # answer: cell 2
+
+# case: a module of the notebook's own, which transforms images
+import torch
+class Mask(torch.nn.Module):
+    def forward(self, x):
+        return x * (x > 0.5)
+shown = Mask()(torch.rand(4))
+# answer: it makes a model here
+# answer: cell 1
