@@ -49,7 +49,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         elif unseeded and not called_by_all(facts, call):
             why = "no seed reaches this generator, so that each rank draws other numbers: give it one. Where batches"
             yield Note(f"{why} differ by them, a loop ends, and a Trainer trains on rank 0's", call)
-        elif unseeded or (name in libraries.SEEDING and not call.args and called_by_all(facts, call)):
+        elif name in libraries.SEEDING and not call.args and called_by_all(facts, call):
             drawn = f'int.from_bytes({facts.our("os")}.urandom(4), "little")'
             code = f"{helper(facts, 'from_main_process')}(lambda: {drawn})"
             yield Edit.to(call, _SAME, f"{cst_nodes.code_of(call.func)}({code})")

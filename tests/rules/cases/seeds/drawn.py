@@ -34,37 +34,6 @@ np.random.seed(42)
 d = load_dataset("d", split="train", streaming=True)
 d = d.shuffle(seed=3407)
 
-# case: generators in functions and objects, which draw anew each time
-import numpy as np
-import torch
-class Noise:
-    def __init__(self):
-        self.rng = np.random.default_rng()
-class Rows(torch.utils.data.Dataset):
-    def __init__(self, n):
-        self.rows = np.random.RandomState().rand(n)
-def pick(rows):
-    return np.random.default_rng().choice(rows)
-noise, data = Noise(), Rows(9)
-for part in parts:
-    row = pick(part)
-    more = np.random.default_rng().choice(part)
-# output
-import numpy as np
-import torch
-class Noise:
-    def __init__(self):
-        self.rng = np.random.default_rng(ddp.from_main_process(lambda: int.from_bytes(os.urandom(4), "little")))
-class Rows(torch.utils.data.Dataset):
-    def __init__(self, n):
-        self.rows = np.random.RandomState(ddp.from_main_process(lambda: int.from_bytes(os.urandom(4), "little"))).rand(n)
-def pick(rows):
-    return np.random.default_rng(ddp.from_main_process(lambda: int.from_bytes(os.urandom(4), "little"))).choice(rows)
-noise, data = Noise(), Rows(9)
-for part in parts:
-    row = pick(part)
-    more = np.random.default_rng(ddp.from_main_process(lambda: int.from_bytes(os.urandom(4), "little"))).choice(part)
-
 # case: a function that a library calls for each row
 import numpy as np
 def mask(row):

@@ -1,5 +1,21 @@
 # What is the same on every rank already is left alone.
 
+# case: generators in functions and objects, which draw anew each time
+import numpy as np
+import torch
+class Noise:
+    def __init__(self):
+        self.rng = np.random.default_rng()
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, n):
+        self.rows = np.random.RandomState().rand(n)
+def pick(rows):
+    return np.random.default_rng().choice(rows)
+noise, data = Noise(), Rows(9)
+for part in parts:
+    row = pick(part)
+    more = np.random.default_rng().choice(part)
+
 # case: a generator with a seed
 import numpy as np
 r = np.random.default_rng(7)
