@@ -7,6 +7,7 @@ optimization see whole batches. What this part adds is who writes, and where ran
 
 import abc
 import functools
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,6 @@ from nb2ddp.runtime.run_state import _T, _run
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.trained_models import parallelize_trained
 from nb2ddp.runtime.unseen_gradients import _reduce_unseen
-from nb2ddp.runtime.whole_files import _installed
 
 
 def lightning_trainer(make: Callable[..., _T]) -> Callable[..., _T]:
@@ -173,7 +173,7 @@ def _log_of_whole_batches(kind: Any) -> None:
 
 def _let_rank_0_log() -> None:
     """Tell Lightning's loggers, and what `rank_zero_only` decorates, that this is not rank 0: before they are made."""
-    if _run.rank > 0 and _installed("lightning_utilities"):
+    if _run.rank > 0 and importlib.util.find_spec("lightning_utilities"):
         from lightning_utilities.core import rank_zero
 
         rank_zero.rank_zero_only.rank = _run.rank

@@ -1,7 +1,6 @@
 """Change what libraries do where a loop's model is divided; a Trainer's script changes none of it."""
 
 import functools
-import os
 from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -12,7 +11,7 @@ from nb2ddp.runtime.object_collectives import _take_from_rank_0
 from nb2ddp.runtime.run_state import _run, _warn_once
 from nb2ddp.runtime.split_classes import _splits
 from nb2ddp.runtime.unseen_gradients import _reduce_unseen
-from nb2ddp.runtime.whole_files import _installed, _save_whole_files, _whole
+from nb2ddp.runtime.whole_files import _save_whole_files
 
 
 @functools.cache
@@ -20,8 +19,6 @@ def _patch_for_loops() -> None:
     """Average gradients that are asked for, watch steps and what is written: from the first divided model on."""
     _average_asked_gradients()
     _show_whole_gradients()
-    _save_whole_files()
-    _save_whole_arrays()
     register_optimizer_step_pre_hook(lambda *_: _backward.flush())
     register_optimizer_step_pre_hook(_reduce_unseen)
     register_optimizer_step_pre_hook(_take_numbers)
@@ -45,19 +42,4 @@ def _notice_step() -> None:
             )
 
 
-def _save_whole_arrays() -> None:
-    """Let a file of an array appear under its name once it is whole: ranks that cache the same rows read no half."""
-    if not _installed("numpy"):
-        return
-    import numpy
-
-    save: Any = numpy.save
-    save_whole = _whole(lambda array, file, *args, **options: save(file, array, *args, **options), "file")
-
-    @functools.wraps(save)
-    def save_array(file: Any, arr: Any, *args: Any, **options: Any) -> None:
-        if isinstance(file, str | os.PathLike) and not (name := os.fspath(file)).endswith(".npy"):
-            file = f"{name}.npy"  # as numpy.save() itself
-        save_whole(arr, file, *args, **options)
-
-    numpy.save = save_array
+_run.at_begin.append(_save_whole_files)

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import functools
+import importlib
 import importlib.util
 import os
 import platform
@@ -12,38 +13,41 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
+# functions, where the path stands, how it is named, and what is added to it
+_SAVING = (
+    ("torch", "save", 1, "f", ""),
+    ("safetensors.torch", "save_file", 1, "filename", ""),
+    ("numpy", "save", 0, "file", ".npy"),
+)
 
 
-def _installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
-
-
-@functools.cache
 def _save_whole_files() -> None:
-    """Let a file of weights appear under its name once it is whole: one that dies while it saves leaves no half."""
-    torch.save = _whole(torch.save, "f")
-    if _installed("safetensors"):
-        import safetensors.torch
+    """Let a file appear under its name once it is whole: a rank that dies leaves no half, and none reads one."""
+    for package, name, place, parameter, end in _SAVING:
+        if importlib.util.find_spec(package.partition(".")[0]):
+            module = importlib.import_module(package)
+            setattr(module, name, _whole(getattr(module, name), place, parameter, end))
 
-        safetensors.torch.save_file = _whole(safetensors.torch.save_file, "filename")
 
-
-def _whole(save: Callable[..., Any], parameter: str) -> Callable[..., Any]:
-    """Return a function that saves to a path, given first after the value or as ``parameter``, in one move."""
+def _whole(save: Callable[..., Any], place: int, parameter: str, end: str) -> Callable[..., Any]:
+    """Return a function that saves to a path, at ``place`` or as ``parameter``, in one move; ``end``: of all names."""
 
     @functools.wraps(save)
-    def save_whole(value: Any, *args: Any, **options: Any) -> Any:
-        path = args[0] if args else options.get(parameter)
+    def save_whole(*args: Any, **options: Any) -> Any:
+        given: dict[Any, Any] = {**dict(enumerate(args)), **options}
+        at = place if place in given else parameter
+        path = given.get(at)
         if not isinstance(path, str | os.PathLike) or (os.path.exists(path) and not os.path.isfile(path)):
-            return save(value, *args, **options)
-        final = os.path.realpath(path)
+            return save(*args, **options)
+        final = os.path.realpath(os.fsdecode(path).removesuffix(end) + end)
         if not os.path.isdir(os.path.dirname(final)):
-            return save(value, *args, **options)  # raises its own error
+            return save(*args, **options)  # raises its own error
         with _unfinished_folder(os.path.dirname(final)) as folder:
-            part = os.path.join(folder, os.path.basename(final))  # torch.save() writes the name into the file
+            given[at] = part = os.path.join(
+                folder, os.path.basename(final)
+            )  # torch.save() writes the name into it
             try:
-                result = save(value, part, *args[1:], **{k: v for k, v in options.items() if k != parameter})
+                result = save(*list(map(given.pop, range(len(args)))), **given)
             except Exception as error:
                 if getattr(error, "errno", None) is None and shutil.disk_usage(folder).free < 2**20:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), final) from error

@@ -73,13 +73,9 @@ def test_a_write_on_every_rank_is_said_once(run: Run, form: str, ranks: int) -> 
     )
 
 
-def test_a_write_before_a_model_is_divided_is_said(server: RankServer, tmp_path: Path) -> None:
-    script = """
-        with open("log.txt", "a") as file:
-            file.write("begins")
-        ddp.check_replicas()
-    """
-    said = warnings(server.run(tmp_path, START + textwrap.dedent(script), 2))
+@pytest.mark.parametrize("form", ["open('log.txt', 'a').close()", FORMS["torch"], FORMS["numpy"]])
+def test_a_write_before_a_model_is_divided_is_said(server: RankServer, tmp_path: Path, form: str) -> None:
+    said = warnings(server.run(tmp_path, f"{START}{IMPORTS}\n{form}\nddp.check_replicas()\n", 2))
     assert len(said) == 1
     assert 'writes "log.txt" on every rank' in said[0]
 

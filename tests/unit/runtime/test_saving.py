@@ -162,7 +162,8 @@ def test_a_full_disk_is_named_and_no_half_checkpoint_stays(
         class Trainer:
             args = types.SimpleNamespace(output_dir="out")
             def save_model(self, folder=None):
-                torch.save(torch.ones(self.size), f"{{folder}}/model.pt")
+                save = torch.save.__wrapped__  # a Trainer's script leaves it alone
+                save(torch.ones(self.size), f"{{folder}}/model.pt")
             def _save_checkpoint(self, step):
                 folder = f"out/checkpoint-{{step}}"
                 os.makedirs(folder)
