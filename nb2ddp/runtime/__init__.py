@@ -25,7 +25,6 @@ PARTS = (
     "digests",
     "kept_values",
     "value_copies",
-    "prints",
     "module_state",
     "dropout_rows",
     "random_rows",

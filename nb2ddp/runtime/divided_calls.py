@@ -29,13 +29,13 @@ from nb2ddp.runtime.module_state import (
     _without_effects,
 )
 from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks, from_all_ranks, from_main_process
-from nb2ddp.runtime.prints import _seeing_prints
 from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.recomputed_calls import _Comparison, _is_compiled
+from nb2ddp.runtime.repeated_writes import _Effect, _ending_at_effects
 from nb2ddp.runtime.run_state import _run, _warn_once
 from nb2ddp.runtime.same_losses import _are_same_batches, _is_looked_at, _Losses
 from nb2ddp.runtime.split_classes import _as_it_was, _divide_no_parts, _splits
-from nb2ddp.runtime.spot_checks import _checks
+from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.value_reads import _are_on_all_ranks, _Paths, _Reads
 
 
@@ -58,13 +58,12 @@ class _Split:
         self.calls, self.of_training, self.steps, self.began = 0, 0, 0, time.monotonic()
         self.compared = _Comparison(self.model, weakref.WeakMethod(self._run))
         self.joins, self.kinds = self.compared.joins, set[Any]()  # that were compared
-        self.paths, self.odd = _Paths(), 0  # and the latest call that was an exception
+        self.losses, self.paths, self.odd = _Losses(), _Paths(), 0  # the latest call that was an exception
         self.rechecks: dict[Any, int] = {}  # by kind of call: outputs of another form, or by another path
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
         self.other_places = set[Any]()  # of them, those for which rows in another dimension are tried next
         # what was wrong with the first layout of rows that was tried; what a call changes for good, an iterator say
         self.why = self.takes = ""
-        self.losses = _Losses()
         self.last: tuple[Any, ...] | None = None  # the latest divided call with gradients
         self.spots: dict[Any, int] = {}  # by kind of call, the step in which it was called last
 
@@ -172,7 +171,7 @@ class _Split:
         if any(map(torch.nn.parameter.is_lazy, model.parameters())):
             if _hooks_of_notebook(model):
                 return  # every rank computes the whole batch
-            with _without_effects(model, quiet=lambda _: True, keeps_state=False):
+            with _comparing(), _without_effects(model, quiet=lambda _: True, keeps_state=False):
                 self._run(args, kwargs)
         self.batch_norms = _unsynchronised(model)
         if begins or self.averaging.trained is not None:
@@ -245,14 +244,21 @@ class _Split:
         error = None
         try:
             drawn = _own_random_numbers(rows, _RandomRows)
-            with drawn as drew, _seeing_prints(_warn_once), reads or contextlib.nullcontext():
+            with drawn as drew, _ending_at_effects(), reads or contextlib.nullcontext():
                 self.paths.latest = set()
                 output = self._run(*own)
                 form = self.joins.form(output, kind, size) if sees else None
-        except Exception as raised:
+        except (Exception, _Effect) as raised:
             error = raised
-        if put_back is None and any(_largest_of_ranks([error is not None])):
+        has_effect = isinstance(error, _Effect)
+        why = f"a batch is computed by every rank: {error if has_effect else _OTHER_BRANCH}"
+        wrong = put_back is None and _largest_of_ranks([(error is not None) + has_effect])[0]
+        if wrong == 1:
             _exchange(None, error)  # the notebook may handle it, on every rank
+        elif wrong:
+            compared.reads.setdefault(kind, 0)  # what the next ones change before is put back
+            _warn_once(why)
+            return None
         # where Python sees values, other rows may save it in one process: the largest of a selection that is empty here
         if put_back is not None:
             way = None if self.paths.asks(kind, self.calls) else ""
@@ -260,7 +266,7 @@ class _Split:
             if not (of_one_form and alike and on_path):
                 put_back()
                 if not of_one_form or (not alike and self.rechecks.get(kind, 0) >= self.most_rechecks):
-                    _warn_once(f"a batch is computed by every rank: {_OTHER_BRANCH}")
+                    _warn_once(why)
                     return None
                 if not self._check(parts, kind, is_new=True):
                     return None

@@ -18,7 +18,7 @@ from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.callbacks import _make_also
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.rank_zero import main_process_first, main_process_only
-from nb2ddp.runtime.repeated_writes import _Effect
+from nb2ddp.runtime.repeated_writes import _end_trial
 from nb2ddp.runtime.run_state import _T, _run
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.trained_models import parallelize_trained
@@ -164,8 +164,7 @@ def _log_of_whole_batches(kind: Any) -> None:
 
     @functools.wraps(log)
     def log_of_steps(module: Any, *args: Any, **options: Any) -> None:
-        if _run.comparing:
-            raise _Effect("forward() logs a figure; log it in a step of the module to share the work")
+        _end_trial("forward() logs a figure; log it in a step of the module to share the work")
         log(module, *args, **options)
 
     kind.log = log_of_steps

@@ -26,7 +26,6 @@ from nb2ddp.runtime.kept_values import (
     _Place,
     _walk,
 )
-from nb2ddp.runtime.prints import _logging_to
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.script_location import _is_own
@@ -56,7 +55,6 @@ class _ModuleState:
         walked = {place.path: place for place in _walk(roots, self._fits, self._known(roots))}
         self.before.update({path: (place, _copied(place.value)) for path, place in walked.items()})
         self.copied = set(map(id, (place.value for place in walked.values())))
-        self.printed = io.StringIO()
 
     def changes(self) -> dict[str, list[Any]]:
         """Return by name the numbers and tensors of what is not as it was."""
@@ -192,11 +190,7 @@ def _without_effects(
     for part in modes:
         part.training = part.training and not quiet(part)
     try:
-        with (
-            torch.set_grad_enabled(graph),
-            contextlib.redirect_stdout(held.printed),
-            _logging_to(held.printed),
-        ):
+        with torch.set_grad_enabled(graph), contextlib.redirect_stdout(io.StringIO()):
             yield held
     finally:
         try:

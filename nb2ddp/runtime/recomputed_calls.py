@@ -29,7 +29,7 @@ from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.output_gathering import _Joins
 from nb2ddp.runtime.random_numbers import _generators, _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _RandomRows
-from nb2ddp.runtime.repeated_writes import _Effect
+from nb2ddp.runtime.repeated_writes import _Effect, _ending_at_effects
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.spot_checks import _checks, _comparing
 from nb2ddp.runtime.unseen_gradients import _trained_by_name
@@ -73,10 +73,6 @@ class _Trials:
     def __exit__(self, *error: Any) -> None:
         self.effects.__exit__(*error)
 
-    @property
-    def printed(self) -> bool:
-        return bool(self.state.printed.getvalue())
-
     def take_changes(self) -> dict[str, list[Any]]:
         """Return what has changed since the last call, and put it back."""
         changes = self.state.changes()
@@ -104,6 +100,7 @@ class _Trials:
                 if self.compiled and hasattr(torch.compiler, "set_stance"):
                     modes.enter_context(torch.compiler.set_stance("force_eager"))
                 modes.enter_context(_comparing())
+                modes.enter_context(_ending_at_effects())
                 modes.enter_context(rows)
                 modes.enter_context(trial.reads)
                 began = time.monotonic()
@@ -303,15 +300,15 @@ class _Comparison:
         lists = [leaf for leaf, own in pairs if own and type(leaf) is list]
         reads = part.reads.found or bool(lists)  # whose values Python sees
         same = part.reads.chosen == whole.reads.chosen
-        why = f"it raises {type(whole.error).__name__}" if whole.error else ""
-        why = str(whole.error) if isinstance(whole.error, _Effect) else why
-        of_ranks = from_all_ranks((raised, kept, trials.printed, reads, form, part.reads.decisive, same, why))
-        self.of_one_way = all(of_rank[6] for of_rank in of_ranks)
-        if any(of_rank[3] for of_rank in of_ranks):
+        is_effect = isinstance(error := whole.error, _Effect)
+        why = str(error) if is_effect else error and f"it raises {type(error).__name__}"
+        of_ranks = from_all_ranks((raised, kept, reads, form, part.reads.decisive, same, why))
+        self.of_one_way = all(of_rank[5] for of_rank in of_ranks)
+        if any(of_rank[2] for of_rank in of_ranks):
             self.reads.setdefault(kind, 0)
-        forms = any(of_rank[0] or of_rank[4] != of_ranks[0][4] for of_rank in of_ranks)
+        forms = any(of_rank[0] or of_rank[3] != of_ranks[0][3] for of_rank in of_ranks)
         self.parted = kind in self.reads and forms
-        if why := next((of_rank[7] for of_rank in of_ranks if of_rank[7]), ""):  # rank 0 alone may write
+        if why := next((of_rank[6] for of_rank in of_ranks if of_rank[6]), ""):  # rank 0 alone may write
             return why, math.inf, whole
         if trials.in_python != whole.in_python:
             return "forward() draws from Python's or NumPy's random numbers", math.inf, whole
@@ -320,7 +317,7 @@ class _Comparison:
         if errors := [of_rank[0] for of_rank in of_ranks if of_rank[0]]:
             self.places = True
             return f"a part of a batch cannot be computed alone ({errors[0]})", math.inf, whole
-        decisive = [of_rank[5] for of_rank in of_ranks]
+        decisive = [of_rank[4] for of_rank in of_ranks]
         if any(decisive) and from_main_process(lambda: _is_no_mean(whole.reads.decisive, decisive)):
             self.parted = False
             return f"forward() decides by {_NO_MEAN}", math.inf, whole
@@ -336,8 +333,6 @@ class _Comparison:
                 tolerance = _tolerance_of(whole.in_16_bits, 4 * floor)
                 found_now = self.joins.compare(whole.output, part.output, parts, kind, tolerance)
                 problem, difference = from_main_process(lambda: found_now)
-        if any(of_rank[2] for of_rank in of_ranks):
-            return f"{_IT_PRINTS}; remove the print to divide the work", math.inf, whole
         if names := next((of_rank[1] for of_rank in of_ranks if of_rank[1]), None):
             return f"{_IT_KEEPS} `{names[0]}` {_KEEPS}", math.inf, whole
         self.places = problem is not None
@@ -373,7 +368,6 @@ class _Comparison:
 
 
 _FEW_ROWS = 4  # of each rank, where not all rows of a batch are compared
-_IT_PRINTS = "the model prints during forward(), and its prints are of whole batches"
 _IT_KEEPS = "it keeps in"
 _KEEPS = "what it computes from the rows of a batch; without that, or in evaluation, the ranks would share the work"
 _SETS_STATE = "forward() sets the state of random generators, by a seed or fork_rng() say"

@@ -1,10 +1,12 @@
 """Warn of files that every rank has written, and programs that it has started, where the notebook does so once."""
 
 import contextlib
+import logging
 import os
 import sys
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from nb2ddp.runtime.object_collectives import from_all_ranks
@@ -19,26 +21,81 @@ _PATHS = {
     "open": 0, "os.link": 1, "os.remove": 0, "os.rename": 1, "os.symlink": 1, "os.truncate": 0, "shutil.rmtree": 0,
     "os.system": 0, "subprocess.Popen": 0,
 }  # fmt: skip
-_REMOVING = "os.remove", "shutil.rmtree"
+_KNOWN = f"{os.sep}__pycache__{os.sep}", f"{os.sep}.unfinished-nb2ddp-"
+_PUT = ": put it below `if ddp.is_main_process:`, or `with ddp.main_process_first():` if all use its result"
 
 
 class _Effect(BaseException):
-    """What a call that is only compared would do and nobody can take back: the call ends there."""
+    """What a call would do that nobody can take back, of a part of a batch or only to compare it: it ends there."""
+
+
+def _end_trial(effect: str) -> None:
+    """End such a call before it has an effect; every rank computes the whole batch then."""
+    if _calls.effect is not None and threading.current_thread() is threading.main_thread():
+        _calls.effect = effect
+        raise _Effect(effect)
+
+
+class _Prints:
+    """Stands for ``sys.stdout`` in such a call."""
+
+    def __init__(self) -> None:
+        self.out = sys.stdout
+
+    def write(self, text: str) -> Any:
+        _end_trial("forward() prints; remove the print to divide the work")
+        return self.out.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.out, name)
+
+
+@contextlib.contextmanager
+def _ending_at_effects() -> Iterator[None]:
+    """Let a call for a rank's rows end where it prints, logs or writes, or does something on rank 0 alone."""
+    before, _calls.effect = _calls.effect, ""
+    try:
+        with contextlib.redirect_stdout(_Prints()):
+            yield
+    finally:
+        effect, _calls.effect = _calls.effect, before
+        if effect:  # which the model may have handled: `except:`
+            raise _Effect(effect)
+
+
+class _Module(type(sys)):  # type: ignore[misc]
+    """This module: a call that asks it for the rank does something on rank 0 alone, for all rows of a batch."""
+
+    @property
+    def is_main_process(self) -> bool:
+        _end_trial("forward() does something on rank 0 alone")
+        return is_main_process
+
+
+sys.modules[__name__].__class__ = _Module
+
+
+def _see_logs() -> None:
+    """See what the notebook's own code logs; what is only compared logs nothing."""
+    handle, script = logging.Logger.handle, getattr(sys.modules["__main__"], "__file__", None)
+
+    def see(logger: logging.Logger, record: logging.LogRecord) -> None:
+        if script and os.path.basename(record.pathname) == os.path.basename(script):
+            _end_trial("forward() logs")
+        if not _run.comparing or _run.micro_batch is not None:
+            handle(logger, record)
+
+    logging.Logger.handle = see  # type: ignore[method-assign,assignment]
 
 
 def _warn_of_repeated_writes() -> None:
     """Compare what the ranks have written, after each training and at the end, until one process goes on."""
     writes = _Writes()
-
-    def hook(event: str, args: tuple[Any, ...], events: frozenset[str] = frozenset(_PATHS)) -> None:
-        if event in events and _run.meets:
-            writes.see(event, args)
-
-    sys.addaudithook(hook)  # it cannot be removed, and keeps the object
+    sys.addaudithook(writes.see)  # it cannot be removed, and keeps the object
     _checks.waiting.append(weakref.WeakMethod(writes.compare))
 
 
-_run.at_begin.append(_warn_of_repeated_writes)
+_run.at_begin += [_see_logs, _warn_of_repeated_writes]
 
 
 class _Writes:
@@ -49,53 +106,42 @@ class _Writes:
         script_folder, folder = os.path.dirname(os.path.realpath(script)), os.path.realpath(".")
         too_high = {os.path.realpath("/"), os.path.realpath(os.path.expanduser("~"))}
         self.folders = tuple(f"{each}{os.sep}" for each in {script_folder, *({folder} - too_high)})
-        self.known = f"{os.sep}__pycache__{os.sep}", f"{os.sep}.unfinished-nb2ddp-", f"{os.sep}cache-"
         self.places: dict[str, str] = {}  # by path or program
         self.said = set[str]()  # places
-        self.thread = threading.local()
 
-    def see(self, event: str, args: tuple[Any, ...]) -> None:
+    def see(self, event: str, args: tuple[Any, ...], events: frozenset[str] = frozenset(_PATHS)) -> None:
         """Look at an event. Called on every thread, by Python itself."""
-        flags = args[-1] if args else 0  # the descriptor of a folder, for what takes no flags
-        if event == "open" and not (isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)):
+        if event not in events or not _run.meets:
             return
-        if event not in ("open", "os.truncate") and isinstance(flags, int) and flags >= 0:
-            return  # a name in a folder that rmtree() has opened, which is an event of its own
-        if getattr(self.thread, "looks", False) or len(self.places) >= _MOST_PATHS:
+        flags = args[-1] if args and isinstance(args[-1], int) else -1
+        reads = event == "open" and (flags < 0 or not flags & (os.O_WRONLY | os.O_RDWR))
+        # a name in a folder that rmtree() has opened, which is an event of its own: the last is the folder's descriptor
+        if reads or (flags >= 0 and event not in ("open", "os.truncate")):
             return
-        self.thread.looks = True
-        try:
-            with contextlib.suppress(Exception):
-                path = os.path.realpath(os.fsdecode(args[_PATHS[event]]))
-                starts = event in ("os.system", "subprocess.Popen") and _is_started_apart()
-                known = (event == "open" and os.path.isdir(path)) or any(part in path for part in self.known)
-                if starts or (path.startswith(self.folders) and not known):
-                    verb = "starts" if starts else "removes" if event in _REMOVING else "writes"
-                    what = os.fsdecode(args[0]) if starts else os.path.relpath(path)
-                    is_trial = _run.comparing and _run.micro_batch is None  # nothing ends a Trainer's
-                    if is_trial and threading.current_thread() is threading.main_thread():
-                        raise _Effect(f'forward() {verb} "{what}"')
+        with contextlib.suppress(Exception):
+            what, verb = os.fsdecode(args[_PATHS[event]]), "starts"
+            if event in ("os.system", "subprocess.Popen"):
+                names = (frame.f_globals.get("__name__") for frame in _frames(sys._getframe(1)))
+                own = _is_own(next((name for name in names if name != "subprocess"), ""))
+                counts = own and (_calls.are_inside or threading.current_thread() != threading.main_thread())
+            else:
+                path = os.path.realpath(what)
+                what = os.path.relpath(path)
+                verb = "removes" if event.endswith(("remove", "tree")) else "writes"
+                known = (event == "open" and os.path.isdir(path)) or any(part in path for part in _KNOWN)
+                counts = path.startswith(self.folders) and not known
+            if counts:
+                _end_trial(f'forward() {verb} "{what}"')
+                is_cache = os.path.basename(what).startswith("cache-")  # of a data set
+                if len(self.places) < _MOST_PATHS and not is_cache:
                     self.places.setdefault(what, f"{_place()} {verb}")
-        finally:
-            self.thread.looks = False
 
     def compare(self) -> None:
         """Say on rank 0 what all ranks of one disk have written or started. A collective."""
         of_ranks = from_all_ranks(self.places)
         for what, place in of_ranks[0].items() if is_main_process and _run.one_disk else ():
-            if place in self.said or not all(what in other for other in of_ranks):
-                continue
-            self.said.add(place)
-            if len(self.said) <= _MOST_WARNINGS:
-                _warn(
-                    f'{place} "{what}" on every rank, where the notebook does so once: put it below '
-                    "`if ddp.is_main_process:` in the script, or `with ddp.main_process_first():` if all use its result"
-                )
+            if place not in self.said and all(what in other for other in of_ranks):
+                self.said.add(place)
+                if len(self.said) <= _MOST_WARNINGS:
+                    _warn(f'{place} "{what}" on every rank, where the notebook does so once{_PUT}')
         self.places = {}
-
-
-def _is_started_apart() -> bool:
-    """Return whether the notebook's own code starts a program in a thread, or while a model computes."""
-    names = (frame.f_globals.get("__name__") for frame in _frames(sys._getframe(3)))
-    is_own = _is_own(next((of for of in names if of != "subprocess"), ""))
-    return is_own and (_calls.are_inside or threading.current_thread() is not threading.main_thread())

@@ -3,6 +3,7 @@
 import contextlib
 import copyreg
 import functools
+import itertools
 import linecache
 import re
 import sys
@@ -17,8 +18,8 @@ from nb2ddp.runtime.run_state import _run, _warn
 from nb2ddp.runtime.script_location import _script_frames
 
 _splits = _run.divided
-# of modules: whether they are inside of a call that may be divided, and what finds those that train
-_calls = types.SimpleNamespace(are_inside=False, search=None)
+# of modules: whether they are inside of a call that may be divided; what finds those that train; what one did in vain
+_calls = types.SimpleNamespace(are_inside=False, search=None, effect=None)
 
 
 @functools.cache
@@ -80,19 +81,16 @@ def _is_to_divide() -> bool:
     below `if ddp.is_main_process`, or in another thread: such a call is this rank's own.
     """
     functorch: Any = torch._C._functorch
+    is_main = threading.current_thread() is threading.main_thread()
+    lines = ((frame.f_code.co_filename, frame.f_lineno) for frame in _script_frames())
     return (
         _run.meets
         and not _run.is_reading
         and torch._C._current_graph_task_id() == -1
         and not torch.jit.is_tracing()
         and functorch.peek_interpreter_stack() is None
-        and (torch.is_grad_enabled() or not _may_be_alone())
+        and (torch.is_grad_enabled() or (is_main and not any(itertools.starmap(_asks_for_rank, lines))))
     )
-
-
-def _may_be_alone() -> bool:
-    asks = any(_asks_for_rank(frame.f_code.co_filename, frame.f_lineno) for frame in _script_frames())
-    return asks or threading.current_thread() is not threading.main_thread()
 
 
 @functools.cache

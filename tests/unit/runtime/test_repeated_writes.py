@@ -67,8 +67,8 @@ def test_a_write_on_every_rank_is_said_once(run: Run, form: str, ranks: int) -> 
     verb = "removes" if form in ("remove", "rmtree") else "writes"
     assert re.fullmatch(
         rf'nb2ddp: WARNING: script\.py, line \d+( \(cell 7\))? {verb} "log\.txt" on every rank, where the notebook '
-        r"does so once: put it below `if ddp\.is_main_process:` in the script, or `with "
-        r"ddp\.main_process_first\(\):` if all use its result",
+        r"does so once: put it below `if ddp\.is_main_process:`, or `with ddp\.main_process_first\(\):` if all use "
+        r"its result",
         line,
     )
 
@@ -205,6 +205,7 @@ def test_what_one_rank_may_write_or_every_rank_is_not_said(run: Run, ranks: int)
     reader, writer = os.pipe()
     open(writer, "w").write("a")
     subprocess.run([sys.executable, "-c", ""], stdout=subprocess.PIPE)
+    subprocess.run(["true"])
     child = os.fork()
     if not child:
         open("of_a_child.txt", "a").close()

@@ -1,4 +1,4 @@
-# whole: forward() writes files where a row of the batch is large, which rank 0 does for all
+# same: forward() writes files where a row of the batch is large, which rank 0 does for all
 import os
 import numpy
 class Net(Body):
