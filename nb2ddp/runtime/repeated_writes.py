@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -91,6 +92,16 @@ def _see_logs() -> None:
 def _warn_of_repeated_writes() -> None:
     """Compare what the ranks have written, after each training and at the end, until one process goes on."""
     writes = _Writes()
+    start, end = time.time() - 1, sys.excepthook
+
+    def end_on_error(kind: type[BaseException], error: Any, trace: Any) -> None:
+        with contextlib.suppress(Exception):
+            path = error.filename2 or error.filename
+            if kind is FileExistsError and os.stat(path).st_ctime > start:
+                error.__dict__["__notes__"] = [f'"{path}" is new, from another rank perhaps{_PUT}']
+        end(kind, error, trace)
+
+    sys.excepthook = end_on_error
     sys.addaudithook(writes.see)  # it cannot be removed, and keeps the object
     _checks.waiting.append(weakref.WeakMethod(writes.compare))
 

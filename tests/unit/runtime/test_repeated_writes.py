@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,29 @@ def test_a_write_before_a_model_is_divided_is_said(server: RankServer, tmp_path:
     said = warnings(server.run(tmp_path, f"{START}{IMPORTS}\n{form}\nddp.check_replicas()\n", 2))
     assert len(said) == 1
     assert 'writes "log.txt" on every rank' in said[0]
+
+
+def test_a_folder_that_another_rank_has_made_is_named(server: RankServer, tmp_path: Path) -> None:
+    script = """
+        import os
+        os.makedirs("made", exist_ok=True)
+        os.mkdir("folds")
+        ddp.check_replicas()
+    """
+    ended = server.run(tmp_path, START + textwrap.dedent(script), 2)
+    assert sorted(ended.codes) != [0, 0]
+    assert ended.text.count("FileExistsError: [Errno 17] File exists: 'folds'") == 1
+    assert (
+        '"folds" is new, from another rank perhaps: put it below `if ddp.is_main_process:`, or' in ended.text
+    )
+
+
+def test_a_folder_that_was_there_before_is_not_named(server: RankServer, tmp_path: Path) -> None:
+    (tmp_path / "folds").mkdir()
+    time.sleep(2)
+    ended = server.run(tmp_path, f"{START}import os\nos.mkdir('folds')\n", 2)
+    assert "File exists: 'folds'" in ended.text
+    assert "is new, from another rank" not in ended.text
 
 
 def test_caches_and_temporary_files_are_no_repeated_writes(server: RankServer, tmp_path: Path) -> None:
