@@ -18,8 +18,7 @@ class _OneDecision:
     def call_event(self, event: str, args: Any, state: Any, control: Any, **options: Any) -> Any:
         control = super().call_event(event, args, state, control, **options)  # type: ignore[misc]
         if event.removeprefix("on_") in _DECIDING and _run.meets:
-            held = [vars(control), *getattr(self.optimizer, "param_groups", ())]  # type: ignore[attr-defined]
-            _take_from_rank_0(held, bool | float)
+            _take_from_rank_0([vars(control), *getattr(self.optimizer, "param_groups", ())])  # type: ignore[attr-defined]
         return control
 
 

@@ -1,7 +1,6 @@
 """Change what libraries do where a loop's model is divided; a Trainer's script changes none of it."""
 
 import functools
-from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -21,14 +20,10 @@ def _patch_for_loops() -> None:
     _show_whole_gradients()
     register_optimizer_step_pre_hook(lambda *_: _backward.flush())
     register_optimizer_step_pre_hook(_reduce_unseen)
-    register_optimizer_step_pre_hook(_take_numbers)
+    register_optimizer_step_pre_hook(  # a learning rate may follow the clock: all take rank 0's
+        lambda of, *_: _take_from_rank_0(of.param_groups) if _run.meets and _run.reduced else None
+    )
     register_optimizer_step_post_hook(lambda *_: _notice_step())
-
-
-def _take_numbers(optimizer: Any, *_: Any) -> None:
-    """Let an optimizer step with rank 0's numbers on every rank: a learning rate may follow the clock."""
-    if _run.meets and _run.reduced:
-        _take_from_rank_0(optimizer.param_groups, float)
 
 
 def _notice_step() -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import itertools
+import numbers
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -170,13 +171,14 @@ def _exchange(value: _T, error: BaseException | None = None) -> list[_T]:
     return [value for value, _ in of_ranks]
 
 
-def _take_from_rank_0(held: list[dict[str, Any]], kinds: Any) -> None:
-    """Give every rank rank 0's numbers, those of some kinds in dicts. A collective, of some bytes."""
-    places = [(of, name) for of in held for name in of if isinstance(of[name], kinds)]
-    numbers = torch.tensor([of[name] for of, name in places], dtype=torch.float64, device="cpu")
-    dist.broadcast(numbers, 0, group=_run.cpu_group)
-    for (of, name), number in zip(places, numbers.tolist(), strict=True):
-        of[name] = type(of[name])(number)
+def _take_from_rank_0(held: list[dict[str, Any]]) -> None:
+    """Give every rank rank 0's numbers in dicts. A collective, of some bytes."""
+    places = [(of, name) for of in held for name in of if isinstance(of[name], numbers.Real)]
+    sent = torch.tensor([float(of[name]) for of, name in places], dtype=torch.float64, device="cpu")
+    dist.broadcast(sent, 0, group=_run.cpu_group)
+    for (of, name), number in zip(places, sent.tolist(), strict=True):
+        if of[name] != number:  # 0 on one rank and 0.1 on another
+            of[name] = bool(number) if isinstance(of[name], bool) else number
 
 
 def _largest_of_ranks(numbers: Any) -> Any:
