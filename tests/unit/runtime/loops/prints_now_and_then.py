@@ -1,4 +1,4 @@
-# same or said: forward() prints in every tenth call
+# same: forward() prints in every tenth call
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
