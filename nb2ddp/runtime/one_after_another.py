@@ -10,7 +10,9 @@ import threading
 from typing import Any
 
 from nb2ddp.runtime.object_collectives import _Meeting, from_all_ranks
-from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.process_signs import _descendants
+from nb2ddp.runtime.run_state import _run, _warn_once
+from nb2ddp.runtime.script_location import _place
 
 _MOST_COPIED = 1 << 28  # bytes of a file
 
@@ -36,13 +38,18 @@ class in_turn:
                 self.meeting.tell(None, error)  # the next rank waits for this one
                 raise
         _run.alone += 1
-        self.files = _Files()
+        self.files, self.programs = _Files(), _programs()
         _see_files().append(self.files)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if self.meeting is None:
             return
         _see_files().remove(self.files)
+        if _programs() - self.programs:
+            _warn_once(
+                f"{_place()}: each rank has started a program in this block, which goes on while the block's files are "
+                "put back for the next rank. Start it below the block"
+            )
         if error is None:
             self.files.undo()
         self.meeting.tell(None, error)
@@ -54,6 +61,12 @@ class in_turn:
             _run.alone -= 1
         if error is None:
             from_all_ranks(None)
+
+
+def _programs() -> set[int]:
+    with contextlib.suppress(OSError):  # not Linux
+        return {number for number, _ in _descendants(os.getpid())}
+    return set()
 
 
 class _Files:

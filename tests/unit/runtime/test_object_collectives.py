@@ -524,6 +524,22 @@ def test_an_exception_in_turn_ends_the_run(run: Run) -> None:
     assert all("after" not in notes for notes in ended.notes)
 
 
+def test_a_program_that_goes_on_after_a_turn_is_said(run: Run) -> None:
+    ended = run(
+        """
+        import subprocess
+        with ddp.in_turn():
+            subprocess.run(["true"])
+        with ddp.in_turn():
+            program = subprocess.Popen(["sleep", "0.5"])
+        program.wait()
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    (said,) = (line for line in ended.ranks[0].err.splitlines() if "WARNING" in line)
+    assert "script.py, line 7: each rank has started a program in this block" in said
+
+
 def test_machines_without_a_shared_disk_write_once_each(run: Run) -> None:
     ended = run(
         """
