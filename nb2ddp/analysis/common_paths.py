@@ -110,9 +110,8 @@ def _leads_on(
 ) -> bool:
     """Return whether all ranks come to a site that come to its function, and they all do, as far as can be seen."""
     for parent in facts.parents(site):
-        if isinstance(parent, cst.While) and _waits(facts, parent):
-            return False
-        if isinstance(parent, cst.Lambda | cst.ClassDef | cst.ExceptHandler):
+        waits = isinstance(parent, cst.While) and _waits(facts, parent)
+        if waits or isinstance(parent, cst.Lambda | cst.ClassDef | cst.ExceptHandler):
             return False
         if isinstance(parent, cst.FunctionDef):
             return _is_event(facts, parent) or bool(callers(parent))

@@ -148,9 +148,7 @@ def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
         return facts.kind(facts.owner(call)) not in ("trainer", "accelerator")  # which write once
     if name == libraries.LOG_SINK:
         return kept_open(facts, call) is not None
-    if tracks(facts, call) or _is_told_where(facts, call):
-        return True
-    return maps_file(facts, call) or _opens_to_write(facts, call)
+    return any(test(facts, call) for test in (tracks, _is_told_where, maps_file, _opens_to_write))
 
 
 def tracks(facts: Facts, call: cst.Call, packages: Collection[str] = libraries.TRACKERS) -> bool:
@@ -202,10 +200,8 @@ def changes_path(facts: Facts, call: cst.Call) -> bool:
     method, owner = call.func.attr.value, call.func.value
     if method == "save":
         return _saves_itself(facts, call, owner)
-    if method not in libraries.WRITING_PATH_METHODS:
-        return False
-    moves = method in ("replace", "rename")
-    if moves and [argument.keyword for argument in call.args] != [None]:
+    moves, is_one = method in ("replace", "rename"), [argument.keyword for argument in call.args] == [None]
+    if method not in libraries.WRITING_PATH_METHODS or (moves and not is_one):
         return False
     if files.is_path(facts, owner) or (moves and files.is_path(facts, call.args[0].value)):
         return True

@@ -129,18 +129,24 @@ def backward_calls(facts: Facts) -> list[cst.Call]:
 
 
 def in_workers(facts: Facts) -> Iterator[tuple[cst.Call, str, str]]:
-    """Yield calls that hand what trains to a thread, process or widget, its name and which: ``pool.map(train, x)``."""
+    """Yield calls that hand what trains, or a program, to a thread, process or widget: ``pool.map(train, x)``."""
+
+    def starts(call: cst.Call) -> bool:
+        return facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS
+
     packages = {name.partition(".")[0] for name in libraries.WORKERS}
     for call in facts.live_calls if any(map(facts.imports_of, packages)) else ():
         made_by = {facts.qualified(call.func), *facts.origins(call.func)}
         known = {*made_by, *(name.partition(".")[0] for name in made_by)}
         where = next((libraries.WORKERS[name] for name in sorted(known) if name in libraries.WORKERS), "")
         wanted = facts.is_collective if where == "widget" else facts.is_training  # one may show gradients
-        if where and call.args and facts.runs(call, wanted):
+        trains = where and facts.runs(call, wanted)
+        programs = where == "thread" and not facts.is_after_training(call) and facts.runs(call, starts)
+        if call.args and (trains or programs):
             named = [f.name.value for inner in facts.calls_in(call) for f in facts.called_functions(inner)]
             texts = set(map(cst_nodes.string_value, facts.strings)) if "joblib.Parallel" in made_by else set()
             where = "thread" if {"threading", "threads", "sharedmem"} & texts else where  # of joblib
-            yield call, next(iter(named), cst_nodes.one_line(call.func)), where
+            yield call, next(iter(named), cst_nodes.one_line(call.func)), where if trains else "program"
 
 
 def trains(facts: Facts, statement: cst.CSTNode) -> bool:

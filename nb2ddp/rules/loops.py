@@ -71,6 +71,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         elif where == "widget":
             why = "trains when somebody uses this widget, and nobody does under torchrun: call it in a cell instead"
             yield Decline(f"`{name}` {why}", call)
+        elif where == "program":
+            why = "starts a program in a thread, on every rank: begin the thread below `if ddp.is_main_process:`"
+            yield Note(f"`{name}` {why}", call)
         else:
             why = "trains in another process here: every rank trains it whole, no faster than one GPU"
             yield Note(f"`{name}` {why}", call)

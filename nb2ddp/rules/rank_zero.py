@@ -73,12 +73,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Edit.inside(call.func, "only rank 0 has a run", helper(facts, "on_main_process"))
     for call in facts.live_calls:
         why = rank_zero_work.why_alone(facts, call)
-        if any(facts.is_made_of(call, run) for run in runs):
-            continue
         if why is None or call in own or facts.is_after_training(call) or facts.top_statement(call) in gone:
             continue
         statement = facts.statement(call)
-        if statement in generating or any(parent in generating for parent in facts.parents(call)):
+        if any(facts.is_made_of(call, run) for run in runs) or not generating.isdisjoint(facts.parents(call)):
             continue
         if isinstance(facts.scope(call), cst.Lambda):
             if rank_zero_work.writes(facts, call):
@@ -131,10 +129,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 def _is_for_one(facts: Facts, call: cst.Call, last: Statement) -> bool:
     """Return whether rank 0 alone may run the statement that opens a file, and writes all of it, for all ranks."""
     statement = facts.statement(call)
-    if not isinstance(statement, cst.With) and facts.scope(call) is not None:
-        return False
+    in_block = isinstance(statement, cst.With) or facts.scope(call) is None
     parts = parts_ranks(facts, statement) or is_used_later(facts, statement, last)
-    return called_by_all(facts, call) and not parts
+    return in_block and called_by_all(facts, call) and not parts
 
 
 def _own_files(facts: Facts) -> Iterator[tuple[cst.Call, cst.BaseExpression]]:
@@ -275,15 +272,13 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
     if all_call and apart and rank_zero_work.gives_plain(facts, call) and not _may_be_skipped(facts, call):
         yield from _on_rank_0(facts, call, rank_zero_work.WRITES)
         return
-    if all_call and not apart and files.is_looked_for(facts, call):
-        yield Gate(statement, "rank-zero-then-wait", rank_zero_work.WRITES)  # when all ranks have looked
-        return
     if not all_call and not apart and rank_zero_work.appends(facts, call):  # a line of a log, once
         yield Gate(statement, "rank-zero", rank_zero_work.WRITES)
         return
     closed = apart and rank_zero_work.kept_open(facts, call) is not None  # by a later line, and read then
     in_place = all_call and not closed and not rank_zero_work.maps_file(facts, call)
     in_place = in_place and not any(facts.runs(top, facts.once(_saving)) for top in runners)
+    in_place |= all_call and not apart and files.is_looked_for(facts, call)  # when all ranks have looked
     if in_place or not runners or any(facts.runs(top, facts.needs_all) for top in runners):
         yield from _while_training(facts, call, statement, all_call=all_call, apart=apart)
         return
@@ -296,8 +291,8 @@ def _saving(facts: Facts) -> Callable[[cst.Call], bool]:
     """Return a test for what may save a file on every rank: ``row["image"].save(path)``, of what cannot be told."""
 
     def saves(call: cst.Call) -> bool:
-        named = facts.method(call).startswith("save") and bool(call.args)
-        return named and not facts.called_functions(call) and not rank_zero_work.writes(facts, call)
+        is_known = facts.called_functions(call) or rank_zero_work.writes(facts, call)
+        return facts.method(call).startswith("save") and bool(call.args) and not is_known
 
     return saves
 

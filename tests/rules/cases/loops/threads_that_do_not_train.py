@@ -12,6 +12,19 @@ with ThreadPoolExecutor() as pool:
     texts = list(pool.map(read, paths))
 threading.Thread(target=read, args=("log",)).start()
 
+# case: programs
+import subprocess
+def send(path):
+    subprocess.run(["rsync", path, "there:"], check=True)
+def work(jobs):
+    while (path := jobs.get()) is not None:
+        send(path)
+threading.Thread(target=work, args=(jobs,)).start()
+with ThreadPoolExecutor() as pool:
+    pool.submit(send, "a.log")
+# note, line 7: `work` starts a program in a thread, on every rank: begin the thread below `if ddp.is_main_process:`
+# note, line 9: `send` starts a program in a thread...
+
 # case: processes
 def train(seed):
     model = make(seed)
