@@ -1,6 +1,5 @@
 """Notice that a model is called with other values or settings than before: its calls are compared again then."""
 
-import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +16,7 @@ from nb2ddp.runtime.kept_values import (
     _Place,
     _walk,
 )
-from nb2ddp.runtime.script_location import _is_own
+from nb2ddp.runtime.module_state import _read_names
 
 _NONE_YET = object()
 _PLAIN_KINDS = frozenset({*_SIMPLE, types.FunctionType, types.MethodType})
@@ -98,19 +97,6 @@ class _Settings:
 
 def _is_of_script(setting: Any) -> bool:
     return isinstance(setting[0], str) and setting[0] not in ("model", "class", "modules")
-
-
-def _read_names(model: torch.nn.Module) -> set[str]:
-    """Return what names of the script's a model's own classes read, and the functions of the script that they name."""
-    kinds = [kind for _, part in _own_parts(model) for kind in type(part).__mro__ if _is_own(kind.__module__)]
-    found, main = set[str](), vars(sys.modules["__main__"])
-    waiting = [value for kind in kinds for value in vars(kind).values()]
-    for function in waiting:
-        if isinstance(function, types.FunctionType):
-            names = {*function.__code__.co_names} - found
-            found |= names
-            waiting += [main[name] for name in names & main.keys()]
-    return found
 
 
 def _is_tiny(place: _Place) -> bool:

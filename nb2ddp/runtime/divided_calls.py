@@ -182,7 +182,7 @@ class _Split:
         if self.hooked:
             why = f"the notebook has a hook on {self.hooked}, which must see whole batches; remove it to share them"
         elif self.takes:
-            why = f"each call changes `{self.takes}`, and what was read or written there cannot be taken back"
+            why = f"a call changes `{self.takes}`, and what was read or written there cannot be taken back"
         else:
             why = _BATCH_NORM if any(norm.training for norm in self.batch_norms) else ""
         if why:

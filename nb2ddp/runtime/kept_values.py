@@ -157,18 +157,15 @@ def _attributes(path: _Path, value: Any, seen: set[int]) -> Iterator[_Place]:
         yield from (_Place((), None, None, base) for base in value.__bases__)
     elif not isinstance(value, types.FunctionType | types.ModuleType):
         yield _Place((), None, None, type(value))
-        for name in (name for kind in type(value).__mro__ for name in _slots(kind)):
+        slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
+        names = [name for of in slots for name in ((of,) if isinstance(of, str) else of)]
+        for name in (name for name in names if name[:2] != "__"):
             with contextlib.suppress(Exception):  # not filled yet: its class may answer for that in any way
                 yield _Place((*path, name), value, name, getattr(value, name))
     for name, inner in list(getattr(value, "__dict__", {}).items()):
         if name[:2] != "__" or isinstance(inner, types.FunctionType):
             holder = value if isinstance(value, type) else vars(value)
             yield _Place((*path, name), holder, name, inner)
-
-
-def _slots(kind: type) -> Iterator[str]:
-    slots = vars(kind).get("__slots__", ())
-    return (name for name in ((slots,) if isinstance(slots, str) else slots) if name[:2] != "__")
 
 
 def _is_notebooks(value: Any) -> bool:
@@ -219,7 +216,7 @@ def _cannot_go_back(value: Any) -> bool:
         return not value.closed and value.seekable()
     if kind.__module__.partition(".")[0] == "pandas":
         return hasattr(kind, "equals")
-    return hasattr(kind, "__next__") and not _is_own(kind.__module__)
+    return (hasattr(kind, "__next__") or hasattr(kind, "executemany")) and not _is_own(kind.__module__)
 
 
 def _base(value: Any) -> Any:

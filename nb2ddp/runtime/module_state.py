@@ -3,8 +3,11 @@
 import array
 import collections
 import contextlib
+import dis
 import functools
 import io
+import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -131,17 +134,35 @@ def _modules(model: Any) -> list[Any]:
     return found
 
 
-def _positions(model: Any) -> dict[_Path, _Position]:
-    """Return where the iterators are that a call of a model may take items of: then it is to be computed once."""
+def _positions(model: Any) -> dict[_Path, tuple[_Position, bool]]:
+    """Return where the iterators are that a call of a model may take items of, and whether it may write there."""
     roots = [*_of_modules(_own_parts(model)), *_names()] if _own_parts(model) else []
     places = _walk(roots, lambda _: False, map(id, model.modules()))
-    return {place.path: _Position(place.value) for place in places if _cannot_go_back(place.value)}
+    found = {place.path: place.value for place in places if _cannot_go_back(place.value)}
+    writes = {
+        p: hasattr(of, "executemany") or (hasattr(of, "write") and of.writable()) for p, of in found.items()
+    }
+    return {path: (_Position(of), writes[path]) for path, of in found.items()}
 
 
-def _changed_for_good(model: Any, before: dict[_Path, _Position]) -> list[str]:
-    """Return the names of those that a call has moved since then."""
-    now = _positions(model)
-    return [str(path[-1]) for path in before if path in now and now[path] != before[path]]
+def _changed_for_good(model: Any, before: dict[_Path, tuple[_Position, bool]]) -> list[str]:
+    """Return the names of those that a call has moved since then, and of files that the model's own code reads."""
+    now, read = _positions(model), _read_names(model)
+    named = [path for path in now if now[path][1] and (path[0] == "model" or path[1] in read)]
+    return [str(path[-1]) for path in before if path in named or now.get(path, before[path]) != before[path]]
+
+
+def _read_names(model: torch.nn.Module) -> set[str]:
+    """Return what names of the script's a model's own classes read, and the functions of the script that they name."""
+    kinds = [kind for _, part in _own_parts(model) for kind in type(part).__mro__ if _is_own(kind.__module__)]
+    found, main = set[str](), vars(sys.modules["__main__"])
+    waiting = [value for kind in kinds for value in vars(kind).values()]
+    for function in waiting:
+        if isinstance(function, types.FunctionType):
+            names = {at.argval for at in dis.get_instructions(function) if at.opname == "LOAD_GLOBAL"} - found
+            found |= names
+            waiting += [main[name] for name in names & main.keys()]
+    return found
 
 
 def _has_own_code(part: torch.nn.Module) -> bool:
@@ -173,7 +194,7 @@ def _numbers(value: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _without_effects(
-    model: torch.nn.Module, *, quiet: Callable[[torch.nn.Module], bool], keeps_state: bool = True,
+    model: torch.nn.Module, *, quiet: Callable[[torch.nn.Module], bool] | None, keeps_state: bool = True,
     parameters: bool = False, graph: bool = False,
 ) -> Iterator[_ModuleState]:  # fmt: skip
     """Compute without prints, random numbers and running statistics; ``quiet`` modules do not train.
@@ -188,7 +209,7 @@ def _without_effects(
     # parametrize.cached() would keep values without gradients
     parametrized, parametrize._cache = parametrize._cache, {}
     for part in modes:
-        part.training = part.training and not quiet(part)
+        part.training = part.training and not (quiet and quiet(part))
     try:
         with torch.set_grad_enabled(graph), contextlib.redirect_stdout(io.StringIO()):
             yield held

@@ -58,7 +58,7 @@ class _Trials:
     """
 
     def __init__(
-        self, model: torch.nn.Module, *, quiet: Callable[[torch.nn.Module], bool], compiled: bool
+        self, model: torch.nn.Module, *, quiet: Callable[[torch.nn.Module], bool] | None, compiled: bool
     ) -> None:
         self.model, self.compiled = model, compiled
         self.kept: list[str] = []  # what backward() leaves differently for a part of a batch
@@ -244,10 +244,10 @@ class _Comparison:
         difference = math.inf
         grad, compiled = torch.is_grad_enabled(), bool(self.compiled) or _is_compiled(self.model.modules())
         # a library's modules may draw random numbers where they train, in ways that cannot be told
-        for quiet in (_none, _is_of_library) if self.model.training and grad else (_none,):
+        for quiet in (None, _is_of_library) if self.model.training and grad else (None,):
             with _Trials(self.model, quiet=quiet, compiled=compiled) as trials:
                 problem, difference, whole = self._compare_outputs(trials, parts, kind)
-                if problem is None and (whole.drawn or whole.from_given) and quiet is _none:
+                if problem is None and (whole.drawn or whole.from_given) and quiet is None:
                     self.draws.add(kind)
                 elif whole.drawn:
                     self.draws.discard(kind)
@@ -257,7 +257,7 @@ class _Comparison:
                     difference = difference if problem is None else apart or math.inf
             if problem is None:
                 tolerance = _tolerance_of(whole.in_16_bits, 4 * difference)
-                self.expected = (whole.output, tolerance) if quiet is _none else None
+                self.expected = (whole.output, tolerance) if quiet is None else None
                 return None, difference, apart
             if problem.startswith((_SETS_STATE, _IT_KEEPS)):  # a library's modules do so then, too
                 break
@@ -376,10 +376,6 @@ _NO_MEAN = "a number, a sum or a norm say, that is another one for some of the r
 
 def _versions(arguments: Any) -> list[tuple[int, int]]:
     return [(id(leaf), getattr(leaf, "_version", 0)) for leaf in pytree.tree_leaves(arguments)]
-
-
-def _none(_: torch.nn.Module) -> bool:
-    return False
 
 
 def _is_compiled(parts: Iterable[Any]) -> bool:
