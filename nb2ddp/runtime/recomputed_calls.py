@@ -61,7 +61,7 @@ class _Trials:
         self, model: torch.nn.Module, *, quiet: Callable[[torch.nn.Module], bool] | None, compiled: bool
     ) -> None:
         self.model, self.compiled = model, compiled
-        self.kept: list[str] = []  # what backward() leaves differently for a part of a batch
+        self.kept: list[str] = []  # what backward() does, or leaves differently for a part of a batch
         self.effects = _without_effects(model, quiet=quiet, parameters=True, graph=torch.is_grad_enabled())
 
     def __enter__(self) -> "_Trials":
@@ -171,27 +171,28 @@ def _gradients_apart(
     Also the name of the parameter where it is the farthest. None where they cannot be had: a re-entrant checkpoint
     gives none. A collective.
     """
-    own = parts.ranges[_run.rank]
-    values = list(parameters.values())
+    own, values = parts.ranges[_run.rank], list(parameters.values())
     whole = trials.call(compute(parts, 0, parts.rows), parts, 0, parts.rows)
-    expected = error = None
+    expected, why = None, ""
     try:
-        expected = _gradients(whole.output, values)
-    except Exception as found:
-        error = found
+        with contextlib.suppress(Exception), _ending_at_effects():
+            expected = _gradients(whole.output, values)
+    except _Effect as effect:
+        why = str(effect).replace("forward()", "backward()")
     whole.output, whole.changes = None, trials.take_changes()
     part = trials.call(compute(parts, *own), parts, *own)
-    if any(from_all_ranks(bool(whole.error or part.error or error or expected is None))):
+    of_ranks = from_all_ranks((why, bool(whole.error or part.error or expected is None)))
+    trials.kept = [why for why, _ in of_ranks if why]
+    if any(fails for _, fails in of_ranks):
         return None
     found_of_rank: list[Any] | None = None
     with contextlib.suppress(Exception):
         found_of_rank = _gradients(join(part.output, parts), values)
     part.changes = trials.take_changes()
-    trials.kept = [name for of in from_all_ranks(_left_differently(trials.model, whole, part)) for name in of]
-    if any(from_all_ranks(found_of_rank is None)):
+    found = from_all_ranks((_left_differently(trials.model, whole, part), found_of_rank is None))
+    trials.kept = [f"backward() keeps in `{name}` {_KEEPS}" for names, _ in found for name in names]
+    if any(fails for _, fails in found) or found_of_rank is None or expected is None:
         return None
-    assert found_of_rank is not None
-    assert expected is not None
     _sum_in_buckets(found_of_rank, mean=True)
     most = max(float(x.abs().max()) if x.numel() else 0.0 for x in expected)
     pairs = zip(expected, found_of_rank, strict=True)
@@ -347,7 +348,7 @@ class _Comparison:
             join = functools.partial(self.joins.join, kind=kind)
             apart = _gradients_apart(trials, self._call, join, some, trained)
             if trials.kept:
-                return f"backward() keeps in `{trials.kept[0]}` what it computes from a batch's rows", None
+                return trials.kept[0], None
             most = 0.1 if in_16_bits else _narrowed(3e-3, "gradients")
             apart = from_main_process(functools.partial(copy.copy, apart))
             if apart is not None and apart[0] <= most:

@@ -36,11 +36,10 @@ def _whole(save: Callable[..., Any], place: int, parameter: str, end: str) -> Ca
     def save_whole(*args: Any, **options: Any) -> Any:
         given: dict[Any, Any] = {**dict(enumerate(args)), **options}
         at = place if place in given else parameter
-        path = given.get(at)
-        if not isinstance(path, str | os.PathLike) or (os.path.exists(path) and not os.path.isfile(path)):
-            return save(*args, **options)
-        final = os.path.realpath(os.fsdecode(path).removesuffix(end) + end)
-        if not os.path.isdir(os.path.dirname(final)):
+        path: Any = given.get(at)
+        is_path = isinstance(path, str | os.PathLike)
+        final = os.path.realpath(os.fsdecode(path).removesuffix(end) + end) if is_path else ""
+        if not os.path.isdir(os.path.dirname(final)) or (os.path.exists(path) and not os.path.isfile(path)):
             return save(*args, **options)  # raises its own error
         with _unfinished_folder(os.path.dirname(final)) as folder:
             given[at] = part = os.path.join(
