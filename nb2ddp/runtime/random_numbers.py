@@ -12,10 +12,11 @@ _entropy = [random.SystemRandom().getrandbits(128), 0]  # the system's, and how 
 
 
 def _same_entropy(bits: int) -> int:
-    """Return what generators are seeded with, where nobody does: the same on every rank."""
+    """Return what generators are seeded with, where nobody does: the same on every rank, other in each process."""
     _entropy[1] += 1
-    of_worker = multiprocessing.parent_process() is not None
-    return (random.SystemRandom() if of_worker else random.Random(repr(_entropy))).getrandbits(bits)
+    worker = torch.utils.data.get_worker_info()
+    process = worker.seed if worker else multiprocessing.current_process()._identity
+    return random.Random(repr((_entropy, process))).getrandbits(bits)
 
 
 def _seed(self: random.Random, a: Any = None, version: int = 2, own: Any = random.Random.seed) -> None:
@@ -47,6 +48,7 @@ def _set_random_state(state: tuple[Any, ...]) -> None:
     random.setstate(python[:3])
     _entropy[:] = python[3:]
     random.Random.seed = _seed  # type: ignore[method-assign]
+    random.seed = random._inst.seed
     vars(tempfile)["_Random"] = random.SystemRandom  # names of files stay each rank's own
     if of_numpy is not None and (numpy := sys.modules.get("numpy")):
         numpy.random.bit_generator.randbits = _same_entropy

@@ -23,15 +23,17 @@ class Rows(torch.utils.data.Dataset):
     def __len__(self):
         return 4
     def __getitem__(self, index):
-        return int(np.random.default_rng().integers(2**60))
+        return [int(np.random.default_rng().integers(2**60)), random.getrandbits(60), random.Random().getrandbits(60)]
 first = draw()
 with ddp.main_process_only() as is_main:
     if is_main:
         alone = draw()
 with ddp.main_process_first():
     both = draw()
-loader = torch.utils.data.DataLoader(Rows(), num_workers=2, multiprocessing_context="fork")
-note(drawn=[first, both, draw()], of_workers=[int(row) for row in loader], path=tempfile.mktemp())
+options = {"multiprocessing_context": "fork", "worker_init_fn": lambda _: random.seed()}
+loader = torch.utils.data.DataLoader(Rows(), num_workers=2, **options)
+of_workers = [int(number) for _ in range(2) for row in loader for number in row]
+note(drawn=[first, both, draw()], of_workers=of_workers, path=tempfile.mktemp())
 """
 
 
@@ -42,5 +44,6 @@ def test_what_nobody_seeds_draws_the_same_on_every_rank(run: Run, ranks: int) ->
     for notes in ended.notes:
         assert notes["drawn"] == ended.notes[0]["drawn"]
         assert len({number for drawn in notes["drawn"] for number in drawn}) == 12  # never the same again
-        assert len(set(notes["of_workers"])) == 4  # each worker has its own
+        assert notes["of_workers"] == ended.notes[0]["of_workers"]
+        assert len(set(notes["of_workers"])) == 24  # each worker has its own, in each epoch
     assert len({notes["path"] for notes in ended.notes}) == len(ended.notes)
