@@ -178,8 +178,9 @@ def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     return True
 
 
-def _agree(one: Any, other: Any, tolerance: float = 0.0) -> bool:
-    """Return whether two values are equal, numbers up to a relative ``tolerance``."""
+def _agree(one: Any, other: Any, tolerance: float = 0.0, least: float | None = None) -> bool:
+    """Return whether two values are equal, numbers up to a relative ``tolerance`` and an absolute one, ``least``."""
+    least = tolerance if least is None else least
     tensors = [isinstance(value, torch.Tensor) for value in (one, other)]
     if any(tensors):
         if not all(tensors) or one.shape != other.shape:
@@ -187,23 +188,23 @@ def _agree(one: Any, other: Any, tolerance: float = 0.0) -> bool:
         if not tolerance or not one.is_floating_point():
             return _are_equal(one, other)
         here, there = one.double().cpu(), other.double().cpu()
-        return bool(torch.allclose(here, there, rtol=tolerance, atol=tolerance, equal_nan=True))
+        return bool(torch.allclose(here, there, rtol=tolerance, atol=least, equal_nan=True))
     if _is_array(one) or _is_array(other):
         if type(one) is not type(other) or one.shape != other.shape or one.dtype != other.dtype:
             return False
         same = (one == other) | ((one != one) & (other != other))  # both are NaN
         if tolerance and one.dtype.kind in "fc":
-            same |= abs(one - other) <= tolerance * (1 + abs(one))
+            same |= abs(one - other) <= least + tolerance * abs(one)
         return bool(same.all())
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         pairs = zip(one, other, strict=False)
-        return len(one) == len(other) and all(a is b or _agree(a, b, tolerance) for a, b in pairs)
+        return len(one) == len(other) and all(a is b or _agree(a, b, tolerance, least) for a, b in pairs)
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_agree(one[name], other[name], tolerance) for name in one)
+        return one.keys() == other.keys() and all(_agree(one[of], other[of], tolerance, least) for of in one)
     numbers = isinstance(one, int | float) and isinstance(other, int | float)
     if numbers and not isinstance(one, bool) and not isinstance(other, bool):
         both_nan = one != one and other != other
-        are_close = math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance * 1e-2)
+        are_close = math.isclose(one, other, rel_tol=tolerance, abs_tol=least * 1e-2)
         return both_nan or one == other or are_close
     try:
         return bool(type(one) is type(other) and (one is other or one == other))
