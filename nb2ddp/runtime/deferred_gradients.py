@@ -34,20 +34,25 @@ def _mark(parameters: list[Any], kind: type[torch.Tensor]) -> None:
 
 def _may_defer() -> bool:
     """Return whether the notebook's own code looks at no gradient: it may do so on one rank alone, to log a norm."""
+    return not _is_in_own_code("grad")
+
+
+def _is_in_own_code(word: str) -> bool:
+    """Return whether the notebook's own code has a word as an attribute, a text or an argument's name."""
     own = [module for name, module in list(sys.modules.items()) if _is_own(name)]
-    return not any(_names_gradients(getattr(module, "__file__", None) or "") for module in own)
+    return any(word in _words(getattr(module, "__file__", None) or "") for module in own)
 
 
 @functools.cache
-def _names_gradients(path: str) -> bool:
+def _words(path: str) -> set[Any]:
     try:
         with open(path, encoding="utf-8") as file:
-            tree = ast.parse(file.read())
+            nodes = list(ast.walk(ast.parse(file.read())))
     except (OSError, ValueError, SyntaxError):
-        return True
-    return any(
-        "autograd" not in ast.unparse(node.value)
-        if isinstance(node, ast.Attribute) and node.attr == "grad"
-        else isinstance(node, ast.Constant) and node.value == "grad"
-        for node in ast.walk(tree)
-    )
+        return {"grad", "create_graph"}  # perhaps
+    found = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    found |= {node.arg for node in nodes if isinstance(node, ast.keyword)}
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+    return found | {
+        of.attr for of in attributes if of.attr != "grad" or "autograd" not in ast.unparse(of.value)
+    }

@@ -246,7 +246,7 @@ class _Split:
             drawn = _own_random_numbers(rows, _RandomRows)
             with drawn as drew, _ending_at_effects(), reads or contextlib.nullcontext():
                 self.paths.latest = set()
-                output = self._run(*own)
+                output = self._run(*own, has_rows=True)
                 form = self.joins.form(output, kind, size) if sees else None
         except (Exception, _Effect) as raised:
             error = raised
@@ -273,7 +273,7 @@ class _Split:
                 if not alike:
                     compared.reads[kind] += 1
                 with _own_random_numbers(rows, _RandomRows) as drew:
-                    output = self._run(*own)
+                    output = self._run(*own, has_rows=True)
                 self.paths.known[kind] |= self.paths.latest
         if not self.joins.know(output, kind):  # a head that the model uses from now on
             self.rechecks[kind] = self.rechecks.get(kind, 0) + 1
@@ -298,11 +298,11 @@ class _Split:
         self.hooks = torch.utils.hooks.RemovableHandle.next_id  # those of ours are known
         return output
 
-    def _run(self, args: Any, kwargs: Any, *, notes: bool = True) -> Any:
+    def _run(self, args: Any, kwargs: Any, *, notes: bool = True, has_rows: bool = False) -> Any:
         model = next(of for of in _splits if _splits[of] is self)
         settings, first, self.paths.way = self.settings[self.mode], _nodes(), 0
         looks = settings.looks and not _is_compiled(of() for of in self.modules)
-        with _as_it_was(model), self.paths if looks else contextlib.nullcontext():
+        with _as_it_was(model, has_rows=has_rows), self.paths if looks else contextlib.nullcontext():
             output = (self.function or model)(*args, **kwargs)
         self.paths.latest.add((self.paths.way, _nodes() - first))
         if notes:

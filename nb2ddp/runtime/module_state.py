@@ -8,6 +8,7 @@ import functools
 import io
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
+from nb2ddp.runtime.deferred_gradients import _is_in_own_code
 from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.kept_values import (
     _SIMPLE,
@@ -257,15 +259,13 @@ def _is_batch_norm(part: torch.nn.Module) -> bool:
 def _unsynchronised(model: torch.nn.Module) -> list[torch.nn.Module]:
     """Let batch norms take their statistics from all ranks' rows, and return those that do not; on CPUs none can.
 
-    Of another class than PyTorch's own one would lose what it does beside: an activation, say.
+    Those of other classes than PyTorch's own may do more. What all rows give cannot be differentiated twice.
     """
     norms = [part for part in model.modules() if _is_batch_norm(part)]
     plain = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
-    on_gpu = torch.cuda.is_available() and all(
-        x.is_cuda for part in norms for x in part.state_dict().values()
-    )
-    if norms and on_gpu and all(type(part) in plain for part in norms):
-        torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    on_gpus = [part for part in norms if all(value.is_cuda for value in part.state_dict().values())]
+    are_known = all(type(part) in plain for part in norms) and not _is_in_own_code("create_graph")
+    if norms and on_gpus == norms and are_known:
         _let_batch_norms_see_ranks()
         return []
     return norms
@@ -273,18 +273,28 @@ def _unsynchronised(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 @functools.cache
 def _let_batch_norms_see_ranks() -> None:
-    """Let `SyncBatchNorm` find the process group, which libraries do not: its forward() asks as they do."""
-    forward = torch.nn.SyncBatchNorm.forward
+    """Let batch norms compute as `SyncBatchNorm` where a model computes a rank's rows, and alone in all else.
 
-    @functools.wraps(forward)
-    def forward_of_ranks(norm: Any, rows: torch.Tensor) -> Any:
+    Its forward() asks for the process group as libraries do, which find none.
+    """
+    own: Any = torch.nn.modules.batchnorm._BatchNorm
+    of_ranks: Any = torch.nn.SyncBatchNorm
+    alone, together, of_rows = own.forward, of_ranks.forward, weakref.WeakSet[Any]()
+
+    @functools.wraps(alone)
+    def forward(norm: Any, rows: torch.Tensor) -> Any:
+        if torch._C._current_graph_task_id() < 0:  # in backward() a checkpoint computes once more what it did
+            (of_rows.add if _run.has_rows else of_rows.discard)(norm)
+        if norm not in of_rows:
+            return alone(norm, rows)
         before, _run.is_hidden = _run.is_hidden, False
         try:
-            return forward(norm, rows)
+            return together(norm, rows)
         finally:
             _run.is_hidden = before
 
-    torch.nn.SyncBatchNorm.forward = forward_of_ranks
+    own.process_group, own._check_non_zero_input_channels = None, of_ranks._check_non_zero_input_channels
+    own.forward = of_ranks.forward = forward
 
 
 def _is_of_library(part: torch.nn.Module) -> bool:

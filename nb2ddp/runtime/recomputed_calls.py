@@ -361,7 +361,7 @@ class _Comparison:
         def compute() -> Any:
             given = pytree.tree_map(_cut_off, parts.of(start, end))
             before = _versions(given)
-            output = self.run()(*given)
+            output = self.run()(*given, has_rows=end - start < parts.rows)
             self.writes |= _versions(given) != before
             return output
 

@@ -61,6 +61,7 @@ class _Run:
         # what the part `gathered_rows`, where it is here, has for losses that compare a batch's rows
         self.gathering: Any = None
         self.is_hidden = False  # whether libraries find no process group
+        self.has_rows = False  # whether a model computes this rank's rows of a batch, and the others theirs
         self.is_one_process = False  # whether this rank computes a batch that counts for all ranks
         self.is_reading = False  # whether a DataLoader reads rows in the script's process
         self.reads_whole = False  # whether every rank reads all rows of its batches

@@ -109,16 +109,16 @@ _RANK = re.compile(r"\s*(if|elif)\b.*\b(is_main\w*|is_local_main\w*|\w*rank)\b")
 
 
 @contextlib.contextmanager
-def _as_it_was(model: Any) -> Iterator[None]:
+def _as_it_was(model: Any, *, has_rows: bool) -> Iterator[None]:
     """Give a model its own class within this: what it calls of itself is not divided once more, or traced by dynamo."""
-    kind, before = type(model), _calls.are_inside
+    kind, before = type(model), (_calls.are_inside, _run.has_rows)
     if model in _splits:
         object.__setattr__(model, "__class__", kind.__bases__[0])
-    _calls.are_inside = True
+    _calls.are_inside, _run.has_rows = True, has_rows
     try:
         yield
     finally:
-        _calls.are_inside = before
+        _calls.are_inside, _run.has_rows = before
         object.__setattr__(model, "__class__", kind)
 
 
