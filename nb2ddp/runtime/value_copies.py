@@ -143,6 +143,7 @@ def _held(iterator: Any, depth: int = 0) -> list[Any]:
     found = [getattr(iterator, "_num_yielded", None)]  # a DataLoader's
     with contextlib.suppress(Exception):
         found.append(operator.length_hint(iterator, -1))
+        found.append(getattr(iterator, "total_changes", None))  # of a database
     if isinstance(iterator, itertools.count):
         found.append(repr(iterator))
     if isinstance(iterator, io.IOBase):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import array
 import collections
+import contextlib
 import itertools
 import queue
 import random
+import sqlite3
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -94,6 +96,16 @@ def test_a_cell_that_is_written_changes_a_table() -> None:
     assert before == _Position(table)
     table.loc[0, "loss"] = 3.0
     assert before != _Position(table)
+
+
+def test_a_row_that_is_inserted_changes_a_database() -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as base:
+        base.execute("create table seen (count int)")
+        before = _Position(base)
+        assert before == _Position(base)
+        base.execute("insert into seen values (1)")
+        assert before != _Position(base)
+    assert before != _Position(base)  # it is closed
 
 
 def small(_: _Place) -> bool:
