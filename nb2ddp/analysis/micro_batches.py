@@ -20,8 +20,8 @@ from nb2ddp.analysis.common_paths import changes_state
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
 
-# Methods of a Trainer that compute a micro-batch.
-_STEPS = ("compute_loss", "training_step", "prediction_step")
+# Methods of a Trainer and of models that compute a micro-batch.
+_STEPS = ("compute_loss", "training_step", "prediction_step", "forward")
 _TRACKERS = libraries.TRACKERS | {"wandb", "mlflow", "tensorboardX"}
 _WRITERS = ("torch.utils.tensorboard", "csv.writer", "csv.DictWriter")
 # Of logging: without one, nothing is written.
@@ -62,7 +62,7 @@ def _reaches_outside(facts: Facts, call: cst.Call) -> bool:
         return True
     if any(of.partition(".")[0] == "logging" for of in (name, *made_by)):
         return any(facts.method(other) in _HANDLERS for other in facts.live_calls)
-    return facts.method(call) in ("write", "writelines")
+    return facts.method(call) in ("write", "writelines", "execute", "executemany")
 
 
 def remembering_rewards(facts: Facts, trainer: cst.Call) -> tuple[cst.FunctionDef, ...]:

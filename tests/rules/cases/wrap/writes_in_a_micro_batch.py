@@ -24,6 +24,54 @@ t.train()
 ddp.check_replicas(ddp_model)
 # note, line 5: a micro-batch writes here...
 
+# case: a tracker, in a model
+from torch.utils.tensorboard import SummaryWriter
+from transformers import BertModel, Trainer
+writer = SummaryWriter("tb")
+class Net(BertModel):
+    def forward(self, **given):
+        writer.add_scalar("rows", len(given["labels"]), 1)
+        return super().forward(**given)
+t = Trainer(Net())
+t.train()
+# output
+from torch.utils.tensorboard import SummaryWriter
+from transformers import BertModel, Trainer
+writer = SummaryWriter("tb")
+class Net(BertModel):
+    def forward(self, **given):
+        writer.add_scalar("rows", len(given["labels"]), 1)
+        return super().forward(**given)
+t = Trainer(Net())
+ddp_model = ddp.wrap_trainer(t, whole=True)  # nb2ddp: every rank computes all micro-batches, because they write to files or trackers
+t.train()
+ddp.check_replicas(ddp_model)
+# note, line 6: a micro-batch writes here...
+
+# case: a database, in a model
+import sqlite3
+from transformers import BertModel, Trainer
+base = sqlite3.connect("rows.db")
+class Net(BertModel):
+    def forward(self, **given):
+        base.execute("insert into rows values (?)", (len(given["labels"]),))
+        return super().forward(**given)
+t = Trainer(Net())
+t.train()
+# output
+import sqlite3
+from transformers import BertModel, Trainer
+base = sqlite3.connect("rows.db")
+class Net(BertModel):
+    def forward(self, **given):
+        base.execute("insert into rows values (?)", (len(given["labels"]),))
+        return super().forward(**given)
+t = Trainer(Net())
+ddp_model = ddp.wrap_trainer(t, whole=True)  # nb2ddp: every rank computes all micro-batches, because they write to files or trackers
+t.train()
+ddp.check_replicas(ddp_model)
+# note, line 6: a micro-batch writes here...
+
 # case: a tracker, in a function that the loss calls
 import wandb
 from transformers import Trainer
