@@ -319,7 +319,6 @@ class _Split:
         calls or ranks went other ways. What is new was not divided before; ``asks`` alone how outputs join.
         """
         start, is_first = time.process_time(), kind not in self.kinds
-        self.kinds.add(kind)
         self._see_same_batches(parts, kind)
         if kind in self.whole:
             return False
@@ -338,18 +337,18 @@ class _Split:
         if problem is None and self.compared.parted and exceptions and ways - left:
             problem = _OTHER_BRANCH  # right by chance, perhaps
         is_new_way &= kind in self.compared.reads or self.settings[self.mode].looks
+        raises = str(problem).startswith("it raises")  # which the notebook may handle
         # no exception is a way that the next call takes, too
         is_exception = self.compared.parted or (is_new_way and self.odd != self.calls - 1)
-        if problem is not None and is_exception and not is_first and exceptions < self.most_rechecks:
+        if problem and (raises or (is_exception and not is_first)) and exceptions < self.most_rechecks:
             self.rechecks[kind] = exceptions + 1
-            if known is not None:
-                self.joins.take(kind, known)
+            self.joins.take(kind, known)
             self.compared.draws, self.odd = draws, self.calls
-            if self.compared.parted:
+            if self.compared.parted or raises:
                 _warn_once(f"a batch is computed by every rank: {problem}")
             return False
-        if joins is not None:
-            self.joins.take(kind, joins)
+        self.kinds.add(kind)
+        self.joins.take(kind, joins)
         self.compared.draws = self.compared.draws | {kind} if drawn else self.compared.draws - {kind}
         if problem is None:
             self.paths.known[kind] |= self.paths.latest

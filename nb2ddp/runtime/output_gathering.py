@@ -102,8 +102,9 @@ class _Joins:
         return copy.deepcopy([of.get(kind) for of in (self.errors, self.dims, self.structures, self.uneven)])
 
     def take(self, kind: Any, known: Any) -> None:
-        """Know of a kind of call what rank 0 knows: rounding may differ between GPUs."""
-        self.errors[kind], self.dims[kind], self.structures[kind], self.uneven[kind] = known
+        """Know of a kind of call what rank 0 knows, if anything: rounding may differ between GPUs."""
+        if known is not None:
+            self.errors[kind], self.dims[kind], self.structures[kind], self.uneven[kind] = known
 
     def compare(
         self, whole: Any, own: Any, parts: _Parts, kind: Any, tolerance: Any

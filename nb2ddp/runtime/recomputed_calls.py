@@ -48,7 +48,7 @@ class _Trial:
         self.reads = _Reads(rows)
         self.drawn = self.from_given = False  # random numbers; from a generator that the notebook gives
         self.sets_state, self.in_python = False, ""  # a generator's; those of Python's and NumPy's after it
-        self.in_16_bits, self.seconds = False, math.inf
+        self.in_16_bits, self.in_dynamo, self.seconds = False, False, math.inf
 
 
 class _Trials:
@@ -108,7 +108,8 @@ class _Trials:
                 torch.cuda.synchronize() if torch.cuda.is_initialized() else None
                 trial.seconds = time.monotonic() - began
         except (Exception, _Effect) as error:
-            trial.error = error
+            trial.in_dynamo = "torch/_dynamo" in "".join(traceback.format_tb(error.__traceback__))
+            trial.error = error.with_traceback(None)  # whose frames hold what the call has made
         with draws():
             pass
         trial.from_given = rows.from_given
@@ -294,8 +295,7 @@ class _Comparison:
         if self.writes:
             kept.append("its arguments")
         if part.error is not None and whole.error is None and not self.compiled:
-            inside = "".join(traceback.format_tb(part.error.__traceback__))
-            self.compiled = None if "torch/_dynamo" in inside else False
+            self.compiled = None if part.in_dynamo else False
         raised = "" if part.error is None else f"{type(part.error).__name__}: {part.error}"
         pairs = zip(parts.leaves, parts.divided, strict=True)
         lists = [leaf for leaf, own in pairs if own and type(leaf) is list]

@@ -1,4 +1,4 @@
-# same or said: a batch that one of its rows stops is left out, in training and without gradients
+# same: fewer rows are tried; a batch that one of its rows stops is left out, in training and without gradients
 ddp._Split.worth = 0.0
 torch.manual_seed(0)
 class Net(nn.Module):
@@ -20,6 +20,14 @@ def evaluate():
         except IndexError:
             found.append(-1.0)
     return found
+size = 8
+while True:
+    try:
+        net(words[21, :size]).sum()
+        break
+    except IndexError:
+        size //= 2
+figures.append(size)
 for step, batch in enumerate(words):
     try:
         out = net(batch)
