@@ -1,6 +1,7 @@
 """Change what libraries do where a loop's model is divided; a Trainer's script changes none of it."""
 
 import functools
+from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -10,7 +11,6 @@ from nb2ddp.runtime.object_collectives import _take_from_rank_0
 from nb2ddp.runtime.run_state import _run, _warn_once
 from nb2ddp.runtime.split_classes import _splits
 from nb2ddp.runtime.unseen_gradients import _reduce_unseen
-from nb2ddp.runtime.whole_files import _save_whole_files
 
 
 @functools.cache
@@ -18,12 +18,17 @@ def _patch_for_loops() -> None:
     """Average gradients that are asked for, watch steps and what is written: from the first divided model on."""
     _average_asked_gradients()
     _show_whole_gradients()
-    register_optimizer_step_pre_hook(lambda *_: _backward.flush())
-    register_optimizer_step_pre_hook(_reduce_unseen)
-    register_optimizer_step_pre_hook(  # a learning rate may follow the clock: all take rank 0's
-        lambda of, *_: _take_from_rank_0(of.param_groups) if _run.meets and _run.reduced else None
-    )
+    register_optimizer_step_pre_hook(_before_step)
     register_optimizer_step_post_hook(lambda *_: _notice_step())
+
+
+def _before_step(optimizer: Any, *_: Any) -> None:
+    """Exchange gradients, and take rank 0's numbers: a learning rate may follow the clock."""
+    if _run.effect is None:  # else a model fits something to its rows
+        _backward.flush()
+        _reduce_unseen(optimizer)
+        if _run.meets and _run.reduced:
+            _take_from_rank_0(optimizer.param_groups)
 
 
 def _notice_step() -> None:
@@ -35,6 +40,3 @@ def _notice_step() -> None:
                 f"{split.model.__class__.__name__} trains without being called: parts of it are, and every rank "
                 "computes whole batches, which saves no time. Call the model, or a method of it that takes the batch"
             )
-
-
-_run.at_begin.append(_save_whole_files)

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+import types
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from nb2ddp.runtime.run_state import _run, _warn, is_main_process
 from nb2ddp.runtime.script_location import _frames, _is_own, _place
 from nb2ddp.runtime.split_classes import _calls
 from nb2ddp.runtime.spot_checks import _checks
+from nb2ddp.runtime.whole_files import _save_whole_files
 
 _MOST_WARNINGS, _MOST_PATHS = 5, 1000
 # audit events, and which of the arguments is the path that is written or removed, or the program
@@ -35,16 +37,13 @@ def _end_trial(effect: str) -> None:
     thread = type(
         threading.current_thread()
     ).__name__  # backward() of a GPU has one that Python does not know
-    if _calls.effect is not None and thread in ("_MainThread", "_DummyThread"):
-        _calls.effect = effect
+    if _run.effect is not None and thread in ("_MainThread", "_DummyThread"):
+        _run.effect = effect
         raise _Effect(effect)
 
 
-class _Prints:
-    """Stands for ``sys.stdout`` in such a call."""
-
-    def __init__(self) -> None:
-        self.out = sys.stdout
+class _Prints(types.SimpleNamespace):
+    """Stands for ``sys.stdout``, its ``out``, in such a call."""
 
     def write(self, text: str) -> Any:
         _end_trial("forward() prints; remove the print to divide the work")
@@ -57,12 +56,12 @@ class _Prints:
 @contextlib.contextmanager
 def _ending_at_effects() -> Iterator[None]:
     """Let a call for a rank's rows end where it prints, logs or writes, or does something on rank 0 alone."""
-    before, _calls.effect = _calls.effect, ""
+    before, _run.effect = _run.effect, ""
     try:
-        with contextlib.redirect_stdout(_Prints()):
+        with contextlib.redirect_stdout(_Prints(out=sys.stdout)):
             yield
     finally:
-        effect, _calls.effect = _calls.effect, before
+        effect, _run.effect = _run.effect, before
         if effect:  # which the model may have handled: `except:`
             raise _Effect(effect)
 
@@ -109,7 +108,7 @@ def _warn_of_repeated_writes() -> None:
     _checks.waiting.append(weakref.WeakMethod(writes.compare))
 
 
-_run.at_begin += [_see_logs, _warn_of_repeated_writes]
+_run.at_begin += [_save_whole_files, _see_logs, _warn_of_repeated_writes]
 
 
 class _Writes:

@@ -54,6 +54,7 @@ class _Run:
         self.at_wrap: list[Callable[..., None]] = []  # called with a Trainer, and whether batches stay whole
         self.at_trainer: list[Callable[[], None]] = []  # called before a Trainer trains
         self.comparing = False  # whether something is computed once more, to compare it with the training
+        self.effect: str | None = None  # within a call that may have none, the one that it has
         # of a Trainer's step: the micro-batch under way, how many there are, whether its rows are divided
         self.micro_batch: tuple[int, int, bool] | None = None
         # what the part `dropout_rows`, where it is here, has for divided micro-batches

@@ -18,8 +18,8 @@ from nb2ddp.runtime.run_state import _run, _warn
 from nb2ddp.runtime.script_location import _script_frames
 
 _splits = _run.divided
-# of modules: whether they are inside of a call that may be divided; what finds those that train; what one did in vain
-_calls = types.SimpleNamespace(are_inside=False, search=None, effect=None)
+# of modules: whether they are inside of a call that may be divided, and what finds those that train
+_calls = types.SimpleNamespace(are_inside=False, search=None)
 
 
 @functools.cache
