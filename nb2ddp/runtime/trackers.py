@@ -1,12 +1,13 @@
 """Let rank 0 alone draw plots and keep records: TensorBoard, MLflow, functions that write."""
 
+import functools
 import itertools
 import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from nb2ddp.runtime.run_state import is_main_process
+from nb2ddp.runtime.run_state import _run, is_main_process
 
 _plot_numbers = itertools.count(1)
 
@@ -50,14 +51,32 @@ def tracking_uri(uri: Any) -> Any:
 def event_writer(kind: Any) -> Any:
     """Return a SummaryWriter class on rank 0; on the other ranks one like it that writes no event files.
 
-    A writer of each rank would leave its own file, and TensorBoard would show every curve several times. Waits for
-    no rank.
+    A writer of each rank would leave its own file, and TensorBoard would show every curve several times. What a model
+    writes in a call of some rows, is written once for the whole batch. Waits for no rank.
     """
-    if is_main_process:
+    if _run.world_size == 1:
         return kind
     writing = [name for name in dir(kind) if name.startswith(("add_", "export_"))]
-    members = {"_get_file_writer": _no_file_writer, **dict.fromkeys(writing, _NoWriter())}
+    members: dict[str, Any] = {name: _of_whole_batches(getattr(kind, name)) for name in writing}
+    if not is_main_process:
+        members = {"_get_file_writer": _no_file_writer, **dict.fromkeys(writing, _NoWriter())}
     return type(kind.__name__, (kind,), members)
+
+
+def _of_whole_batches(write: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(write)
+    def written(*args: Any, **options: Any) -> Any:
+        return None if _is_of_some_rows() else write(*args, **options)
+
+    return written
+
+
+def _is_of_some_rows() -> bool:
+    """Return whether a model computes some rows, or only compares; all ranks compute that batch whole then."""
+    if _run.effect is None:
+        return False
+    _run.effect = "forward() writes to a tracker"
+    return True
 
 
 class _NoWriter:
@@ -69,6 +88,7 @@ class _NoWriter:
         return self
 
     def __call__(self, *args: Any, **options: Any) -> Any:
+        _is_of_some_rows()
         return self
 
     __getitem__ = __setitem__ = __call__
