@@ -64,7 +64,7 @@ def _dtypes(facts: Facts) -> Iterator[Edit]:
             if text in _INSTEAD:
                 yield Edit.to(dtype, _COMPUTES, f'"{text}" if {has_bf16} else "{_INSTEAD[text]}"')
             else:
-                yield from _chosen(facts, dtype, _COMPUTES)
+                yield from _chosen(facts, dtype)
 
 
 def _casts(facts: Facts) -> Iterator[Edit]:
@@ -72,16 +72,15 @@ def _casts(facts: Facts) -> Iterator[Edit]:
     for call in facts.live_calls:
         if facts.method(call) == "to" and not facts.is_after_training(call) and facts.kind(call) != "model":
             for argument in call.args:
-                why = "a T4 has no bf16; the model computes in fp16 there"
-                yield from _chosen(facts, argument.value, why)
+                yield from _chosen(facts, argument.value)
 
 
-def _chosen(facts: Facts, dtype: cst.BaseExpression, why: str) -> Iterator[Edit]:
+def _chosen(facts: Facts, dtype: cst.BaseExpression) -> Iterator[Edit]:
     """Yield the edit of ``torch.bfloat16``, where it is bound."""
     value, torch = facts.bound(dtype), facts.our("torch")
     if value is not None and facts.qualified(value) == "torch.bfloat16":
         code = f"{torch}.bfloat16 if {helper(facts, 'has_bf16')} else {torch}.float16"
-        yield Edit.to(value, why, code)
+        yield Edit.to(value, _COMPUTES, code)
 
 
 def _switched(node: cst.CSTNode, has_bf16: str) -> cst.CSTNode:
