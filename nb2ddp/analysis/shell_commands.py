@@ -142,7 +142,8 @@ def _found(facts: Facts) -> Iterator[ShellCall]:
 def _is_shell(facts: Facts, node: cst.BaseExpression) -> bool:
     """Match ``get_ipython()``, and the names and attributes that keep it: ``self.shell``."""
     made = facts.assigned(node.attr.value) if isinstance(node, cst.Attribute) else [facts.bound(node)]
-    return any(_is_get_ipython(facts, value) for value in made)
+    held = [value for value in made if not cst_nodes.is_word(value, "None")]
+    return bool(held) and all(_is_get_ipython(facts, value) for value in held)
 
 
 def _given_command(facts: Facts, call: cst.Call) -> str | None:

@@ -46,6 +46,32 @@ class Tools:
     def fetch(self, name):
         return ddp.shell_output("ls " + name)
 
+# case: by an attribute that keeps the shell later
+class Tools:
+    shell = None
+    def __init__(self):
+        self.shell = None
+    def start(self):
+        self.shell = get_ipython()
+        self.shell.system("ls")
+# output
+class Tools:
+    shell = None
+    def __init__(self):
+        self.shell = None
+    def start(self):
+        self.shell = get_ipython()
+        ddp.shell("ls")
+
+# case: an attribute that keeps something else in another class
+class Tools:
+    def __init__(self):
+        self.host = get_ipython()
+class Lab:
+    def __init__(self):
+        self.host = Cluster()
+Lab().host.system("solar")
+
 # case: indented by two
 if big:
   !ls -l  # why
