@@ -120,9 +120,7 @@ _TRAINING = re.compile(
 _HOW_LONG = re.compile(r"\d\d|[2-9]|(?!mode\b)\w+ *=[^=]|\w*(?:param|config|arg|setting|data|loader)s?$")
 _NAMED = re.compile(r"\{(?:shlex\.split\()?(\w+)(?:\.split\(\)|\))?\}|\$(\w+)")  # {command} and $command
 _TRAINER = re.compile(r"(?<!pre)train(?!ed)|runner|learner|engine|solver|agent", re.IGNORECASE)
-_PREPARES = re.compile(
-    r"(?:Label|OneHot|Ordinal|Target)Encoder|Scaler|Normali[sz]er|Standardi[sz]|Tokenizer|Vectorizer"
-)
+_PREPARES = re.compile(r"(?:Label|Hot|Ordinal|Target)Encoder|Scaler|(?:Norm|Stand|Token|Vector)\w*i[sz]")
 _METHODS = "sft|dpo|grpo|kto|ppo|orpo"
 _NO_TRAINING = (
     "(?!.*(?:convert|merge|export|quanti|infer|eval|generat|prepar|process|split|download|clean|serve|demo"
@@ -131,9 +129,7 @@ _NO_TRAINING = (
 _TRAINS = re.compile(
     rf"(?i)train|fine[-_]?tun|^{_NO_TRAINING}(?:.*[^a-z])?(?:{_METHODS}|lora|dreambooth|run_\w+)"
 )
-_SUBCOMMAND = re.compile(
-    rf"(?i){_NO_TRAINING}.* (?:fit|(?:pre)?train|fine[-_]?tune|{_METHODS})"
-)  # main.py fit
+_SUBCOMMAND = re.compile(rf"(?i){_NO_TRAINING}.* (?:fit|(?:pre)?train|fine[-_]?tune|{_METHODS})")
 _PYTHON = re.compile(r"(?:.*/)?(?:python[\d.]*|\{sys\.executable\}|ipython)$")
 _FILES = libraries.ASKING_PROGRAMS | frozenset(
     "mkdir cd cp mv rm unzip tar gzip wget curl git head tail find grep wc du touch chmod ln sed awk zip pip pip3 conda "

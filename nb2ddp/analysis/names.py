@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import libcst as cst
@@ -25,7 +25,6 @@ class Names(Tree):
         super().__init__(cells)
         self._by_home: dict[str, dict[Scope | None, list[Binding]]] = {}
         self._qualified: dict[cst.CSTNode, str] = {}
-        self._last_region: tuple[tuple[cst.CSTNode, ...], Callable[[int], bool]] | None = None
 
     # ---- bindings -------------------------------------------------------------------------------
 
@@ -140,9 +139,7 @@ class Names(Tree):
 
     def whole(self, node: cst.CSTNode, *through: type[cst.Subscript] | type[cst.Attribute]) -> cst.CSTNode:
         """Return what is assigned to or changed where it begins with a node: ``x["a"].b``; nothing that is called."""
-        while isinstance(around := self.parent(node), through) and around.value is node:
-            if self.called(around) is not None:
-                break
+        while isinstance(around := self.parent(node), through) and not self.called(around):
             node = around
         return node
 
@@ -179,7 +176,11 @@ class Names(Tree):
 
     def is_read_outside(self, name: str, *nodes: cst.CSTNode, until: Statement | None = None) -> bool:
         """Return whether what ``name`` gets inside ``nodes`` may be read elsewhere, up to ``until``."""
-        is_inside = self._region(nodes)
+        spans = [self.span(node) for node in nodes]
+
+        def is_inside(order: int) -> bool:
+            return any(start <= order <= end for start, end in spans)
+
         limit = self.end(until) if until is not None else sys.maxsize
         bound: list[Binding | Imported] = [*self.bindings(name), *self._imported.get(name, ())]
         bound.sort(key=_order)
@@ -204,18 +205,6 @@ class Names(Tree):
                 if not (of_itself and self.contains(item.node, load.node)):
                     break  # unlike `x = f(x)`, which reads the value before
         return False
-
-    def _region(self, nodes: tuple[cst.CSTNode, ...]) -> Callable[[int], bool]:
-        """Return a test whether an order lies inside one of the nodes, which are apart; one test is kept."""
-        if self._last_region is None or self._last_region[0] != nodes:
-            spans = sorted(map(self.span, nodes))
-
-            def is_inside(order: int) -> bool:
-                index = bisect.bisect_right(spans, (order, sys.maxsize)) - 1
-                return index >= 0 and order <= spans[index][1]
-
-            self._last_region = (nodes, is_inside)
-        return self._last_region[1]
 
     # ---- imports --------------------------------------------------------------------------------
 

@@ -206,8 +206,7 @@ def changes_path(facts: Facts, call: cst.Call) -> bool:
     if files.is_path(facts, owner) or (moves and files.is_path(facts, call.args[0].value)):
         return True
     given = {argument.keyword.value for argument in call.args if argument.keyword is not None}
-    makes_parents = bool(given & {"parents", "exist_ok", "missing_ok"})
-    named = (not call.args and method in _OF_PATHS_ALONE) or makes_parents
+    named = not call.args or bool(given & {"parents", "exist_ok", "missing_ok"})
     of_class = any(name.rpartition(".")[2][:1].isupper() for name in facts.origins(owner))
     own = of_class or cst_nodes.code_of(owner) in ("self", "cls") or facts.called_functions(call)
     return named and not own
@@ -221,7 +220,6 @@ def _saves_itself(facts: Facts, call: cst.Call, owner: cst.BaseExpression) -> bo
     return files.is_given_path(facts, call) and (text is None or not {".", "/"}.isdisjoint(text))
 
 
-_OF_PATHS_ALONE = frozenset({"mkdir", "touch", "unlink", "rmdir"})
 # What can write to os.devnull in place of a file.
 _TO_NOWHERE = frozenset("open io.open codecs.open os.open gzip.open bz2.open lzma.open".split())
 

@@ -46,11 +46,6 @@ from nb2ddp.rewriting.findings import Batch, Decline, Edit, Finding, Insert, Not
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
-_OWN_COMPLETIONS = (
-    "each rank samples its own completions: not the notebook's own figures, and an equivalent run where rewards keep "
-    "nothing from call to call"
-)
-
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _searched_batch(facts)
@@ -78,7 +73,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         kind = facts.qualified(node.func).rpartition(".")[2] if isinstance(node, cst.Call) else ""
         if kind.startswith(("GRPO", "RLOO", "OnlineDPO")):
-            yield Note(_OWN_COMPLETIONS, node)
+            why = "each rank samples its own completions: not the notebook's own figures, and an equivalent run where"
+            yield Note(f"{why} rewards keep nothing from call to call", node)
         if facts.around(node, cst.Lambda, cst.BaseComp) is not None:  # type: ignore[type-abstract]
             why = "training arguments made inside an expression cannot be followed; assign them to a variable first"
             yield Decline(why, node)

@@ -36,16 +36,11 @@ from nb2ddp.source import cst_nodes
 
 _BARRIER = "torch.distributed.barrier"
 _OF_SCRIPT = "the script joins and leaves the process group by itself"
-_OURS = "made by nb2ddp"
-_DEALS = (
-    "this sampler gives each process its part of the rows already: save the notebook as a script and start that with "
-    "torchrun, or write num_replicas=1, rank=0 here, with which one process has all rows"
-)
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for cell in facts.cells:
-        if _OURS in cell.source:
+        if "made by nb2ddp" in cell.source:
             node = cell.module.body[0] if cell.module.body else None
             why = "this is a script that nb2ddp has made already: run it with `nb2ddp run` or torchrun"
             yield Decline(why, node)
@@ -67,7 +62,9 @@ def _by_hand(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
         if name.endswith("DistributedSampler"):
             number = facts.value(cst_nodes.given(call, 1, "num_replicas"))
             if not (isinstance(number, cst.Integer) and number.value == "1"):
-                yield Decline(_DEALS, call)
+                why = "this sampler gives each process its part of the rows already: save the notebook as a script and"
+                instead = "start that with torchrun, or write num_replicas=1, rank=0 here, with which one process has"
+                yield Decline(f"{why} {instead} all rows", call)
         elif name in (JOINS, LEAVES, _BARRIER):
             if name == _BARRIER and called_by_all(facts, call) and not facts.is_after_training(call):
                 waits = f"{helper(facts, 'from_all_ranks')}(None)"

@@ -43,7 +43,6 @@ _WHOLE = "every rank computes all micro-batches, because they write to files or 
 _IN_ORDER = "every rank computes all micro-batches, because they read what earlier ones have left"
 _WRITING = "every rank computes its batches, because they write"
 _FREES = "the notebook frees the model's memory"
-_AVERAGED = "the ranks' gradients are averaged"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -79,7 +78,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         arguments = f'{code}, batch="scale"' if options.batch == "scale" and not ranks else code
         arguments += ", whole=True" if effects or earlier else ""
         whole = _WHOLE if effects else _IN_ORDER if earlier else ""
-        why = _AVERAGED if ranks else whole or _IN_TURNS
+        why = "the ranks' gradients are averaged" if ranks else whole or _IN_TURNS
         yield Insert(
             statement,
             "before",
