@@ -6,9 +6,11 @@ once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 
 import libcst as cst
+from libcst import matchers as m
 
 from nb2ddp import libraries
 from nb2ddp.analysis import files
@@ -160,21 +162,32 @@ def tracks(facts: Facts, call: cst.Call, packages: Collection[str] = libraries.T
 
 def opens_run(facts: Facts, call: cst.Call) -> bool:
     """Match ``task = Task.init()`` of a tracker where no value is made of the run: its methods are only called."""
-    match facts.parent(call):
-        case cst.Assign(targets=[cst.AssignTarget(target)]) if tracks(facts, call):
-            code, inside = cst_nodes.code_of(target), (cst.Attribute, cst.Call, cst.Subscript)
-            named = (n for n in (*facts.name_loads, *facts.attributes) if cst_nodes.code_of(n) == code)
-            uses = (node for node in named if not facts.is_after_training(node))
-            takers = (next(p for p in facts.parents(use) if not isinstance(p, inside)) for use in uses)
-            return not facts.is_after_training(call) and all(_drops(facts, taker, call) for taker in takers)
-    return False
+    if not isinstance(facts.parent(call), cst.Assign) or not tracks(facts, call):
+        return False
+    inside, nodes = (cst.Attribute, cst.Call, cst.Subscript), (*facts.name_loads, *facts.attributes)
+    before = (n for n in nodes if not facts.is_of_import(n) and not facts.is_after_training(n))
+    uses = (node for node in before if facts.is_made_of(node, call))
+    takers = (next(p for p in facts.parents(use) if not isinstance(p, inside)) for use in uses)
+    return not is_known_to_module(facts, call) and all(m.matches(taker, _DROPS) for taker in takers)
 
 
-def _drops(facts: Facts, taker: cst.CSTNode, run: cst.Call) -> bool:
-    """Return whether nothing is computed with what a run gives: ``logger = run.get_logger()`` is a run, too."""
-    if isinstance(taker, cst.Assign) and facts.order(taker) > facts.order(run):
-        return isinstance(taker.value, cst.Call) and opens_run(facts, taker.value)
-    return isinstance(taker, cst.Expr | cst.AssignTarget)
+# What a tracker's module knows, in small letters: no class.
+_OF_MODULE = re.compile(rf"(?:{'|'.join(libraries.TRACKERS)})\.[a-z._\d]+")
+# Where nothing is computed with what a run gives: `logger = run.get_logger()` is followed on.
+_DROPS = m.Expr() | m.AssignTarget() | m.Assign([m.AssignTarget(m.Name() | m.Attribute())], m.Call())
+
+
+def is_known_to_module(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a value may be read, later, of what a tracker's module knows since a call: ``swanlab.config``."""
+    return facts.order(call) < facts.once(_first_read) < float("inf") and tracks(facts, call)
+
+
+def _first_read(facts: Facts) -> float:
+    roots = (name for name in facts.name_loads if facts.is_imported(name.value))
+    whole = (facts.whole(root, cst.Attribute) for root in roots if not facts.is_after_training(root))
+    read = (n for n in whole if not isinstance(facts.parent(n), cst.Attribute | cst.Call))
+    known = (n for n in read if _OF_MODULE.fullmatch(facts.qualified(n)))
+    return min(map(facts.order, known), default=float("inf"))
 
 
 def _is_told_where(facts: Facts, call: cst.Call) -> bool:

@@ -67,13 +67,16 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call, path in own.items():
         how = "(anew=True, path=_)" if rank_zero_work.changes_file(facts, call) else ""
         yield Edit.inside(path, "other ranks work on a copy of the file", f"{helper(facts, 'own_file')}{how}")
-    runs = [call for call in facts.live_calls if rank_zero_work.opens_run(facts, call)]
-    for call in runs:
-        if not any(facts.is_made_of(call.func, run) for run in runs):
-            yield Edit.inside(call.func, "only rank 0 has a run", helper(facts, "on_main_process"))
+    early = (call for call in facts.live_calls if not facts.is_after_training(call))
+    runs = [call for call in early if rank_zero_work.opens_run(facts, call)]
+    for run in runs:
+        if not any(facts.is_made_of(run.func, other) for other in runs):
+            yield Edit.inside(run.func, "only rank 0 has a run", helper(facts, "on_main_process"))
     for call in facts.live_calls:
         why = rank_zero_work.why_alone(facts, call)
         if why is None or call in own or facts.is_after_training(call) or facts.top_statement(call) in gone:
+            continue
+        if any(facts.is_made_of(call, run) for run in runs):
             continue
         statement = facts.statement(call)
         if any(facts.is_made_of(call, run) for run in runs) or not generating.isdisjoint(facts.parents(call)):
@@ -92,6 +95,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield from _running(facts, call, statement, why)
             continue
         used, in_with = is_used_later(facts, statement, last), isinstance(statement, cst.With)
+        used |= rank_zero_work.is_known_to_module(facts, call)
         if rank_zero_work.kept_open(facts, call) is not None and used and not in_with:
             closing = rank_zero_work.closing_statement(facts, call)
             if closing is not None or rank_zero_work.stays_open(facts, call):

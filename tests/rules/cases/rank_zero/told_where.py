@@ -86,6 +86,43 @@ run = swanlab.init(project="p")
 folder = run.public.run_dir
 # note, line 2: this writes on every rank, because its result is used later
 
+# case: a tracker's run whose settings are read through its module
+import swanlab
+run = swanlab.init(project="p", config={"lr": 0.1})
+settings = swanlab.config
+print(settings.lr)
+# note, line 2: this writes on every rank, because its result is used later
+
+# case: a tracker's run that has another name where a value is made of it
+import trackio
+class Session:
+    def __init__(self):
+        self.run = trackio.init(project="p", config={"lr": 0.1})
+session = Session()
+optimizer = SGD(lr=session.run.config["lr"])
+# output
+import trackio
+class Session:
+    def __init__(self):
+        with ddp.in_turn():  # nb2ddp: the ranks write one after another
+            self.run = trackio.init(project="p", config={"lr": 0.1})
+session = Session()
+optimizer = SGD(lr=session.run.config["lr"])
+# note, line 4: this writes on every rank, because its result is used
+
+# case: a tracker's run that is given what its module has
+import clearml
+class Session:
+    def __init__(self):
+        self.run = clearml.Task.init("p", task_type=clearml.Task.TaskTypes.training)
+Session().run.set_comment("begins")
+# output
+import clearml
+class Session:
+    def __init__(self):
+        self.run = ddp.on_main_process(clearml.Task.init)("p", task_type=clearml.Task.TaskTypes.training)
+Session().run.set_comment("begins")
+
 # case: one that a function returns
 import comet_ml
 def opened():
