@@ -12,7 +12,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis.calls import Calls
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.source.cells import CodeCell, Statement, root_of
-from nb2ddp.source.cst_nodes import given, is_word, keyword_of, method_of, string_value
+from nb2ddp.source.cst_nodes import given, is_word, keyword_of, method_of, string_value, unnamed
 
 _OF_CONTAINERS = frozenset("items values get pop popleft".split())
 _SEARCHES = 32  # how many are kept, those used last
@@ -237,8 +237,10 @@ class Execution(Calls):
         """Match ``loss.backward()``, which returns nothing, and ``torch.autograd.grad(loss, model.parameters())``."""
         inputs = given(call, 1, "inputs") if self.qualified(call.func) == "torch.autograd.grad" else None
         asks = inputs is not None and self.carries(inputs, self._gives_parameters)
-        returns = bool(call.args) and isinstance(self.parent(call), cst.Assign)
-        return asks or (method_of(call) == "backward" and not returns)
+        if method_of(call) != "backward":
+            return asks
+        is_bound = isinstance(self.parent(call), cst.Assign | cst.AugAssign) and bool(unnamed(call.args))
+        return not is_bound or self.comes_from(call.func, "torch")
 
     def _gives_parameters(self, node: cst.CSTNode) -> bool | None:
         return (isinstance(node, cst.Call) and method_of(node) in libraries.PARAMETER_METHODS) or None

@@ -174,6 +174,23 @@ fit()
 evaluate(model)
 # answer: fit()
 
+# case: a tensor's backward() whose result gets a name
+def fit():
+    for batch in loader:
+        _ = model(batch).backward(retain_graph=True)
+# %%
+fit()
+# answer: fit()
+
+# case: a backward() of single rows whose result gets a name
+def fit():
+    for x, y in loader:
+        rows = nn.functional.cross_entropy(model(x), y, reduction="none")
+        out = rows.backward(torch.ones_like(rows))
+# %%
+fit()
+# answer: fit()
+
 # case: a function that two others call
 def step(b):
     model(b).backward()
