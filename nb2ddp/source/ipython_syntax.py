@@ -26,7 +26,7 @@ DISPLAY_CELL_MAGICS = frozenset({"html", "HTML", "javascript", "js", "latex", "m
 
 _MAYBE_MAGIC = re.compile(r"^[ \t]*(?:[!%?]|>>> |In \[\d+\]:)|=[ \t]*[!%]|\?[ \t]*$", re.MULTILINE)
 _MAGIC_LINE = re.compile(r"^[ \t]*[!%]|^[^#'\"]*=[ \t]*[!%]")
-_INDENTED = re.compile(r"\A(?:[ \t]*\n)*([ \t]+)[^\s]")
+_INDENTED = re.compile(r"\A(?:[ \t]*\n)*([ \t]+)(?=[^\s#]|#.*\n(?:[ \t]*(?:#.*)?\n)*[ \t]+[^\s#])")
 _TIMED = re.compile(
     r"""^(?P<indent>[ \t]*)(?P<target>[^#'"(]+=[ \t]*)?
     get_ipython\(\)\.run_line_magic\('(?P<magic>time|timeit|prun)',[ ](?P<code>'.*'|".*")\)[ \t]*$""",

@@ -33,6 +33,8 @@ def numbered(source: str) -> list[tuple[int, str]]:
         "y = (x\n    % 3)\n",
         "a = b != c\n",
         "text = '''\nno magic here\n'''\n",
+        "    # why\nfor x in y:\n    print(x)\n",
+        '  # why\ntext = """\n  a: 1\n    b: 2\n"""\n',
         "x = 1   \n\ty = 2\n",  # no Python, and not ours to mend
     ],
 )
@@ -115,6 +117,7 @@ def test_python_stays_as_it_is(source: str) -> None:
         ),
         ("    x = 1\n    y = 2\n", [(1, "x = 1"), (2, "y = 2")]),
         (" def f():\n     return 1\nx = f()\n", [(1, "def f():"), (2, "    return 1"), (3, "x = f()")]),
+        (" # why\n x = 1\ny = 2\n", [(1, "# why"), (2, "x = 1"), (3, "y = 2")]),
         (
             "\n  if x:\n    !ls\n",
             [(2, "if x:"), (3, "  get_ipython().system('ls')")],
@@ -135,6 +138,7 @@ def test_python_stays_as_it_is(source: str) -> None:
         "blank lines",
         "indented cell",
         "indented first line",
+        "indented first line below a comment",
         "indented cell with shell",
         "prompts",
         "trailing spaces",
