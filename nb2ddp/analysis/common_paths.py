@@ -64,7 +64,8 @@ def _changing(facts: Facts) -> Solver[cst.CSTNode, bool]:
                 return True
         for call in facts.calls_in(node):
             fits = facts.method(call) in ("fit", "fit_transform") or facts.qualified(call.func) == "next"
-            if fits or _draws_from_own(facts, call):
+            sets = not called and facts.changes_model(call)  # a function that evaluates sets it back
+            if fits or sets or _draws_from_own(facts, call):
                 return True
             for function in facts.called_functions(call):  # what __init__ sets is new
                 if function.name.value != "__init__" and (yield function.body):

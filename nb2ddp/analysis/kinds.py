@@ -210,6 +210,10 @@ class Kinds(Flow):
         """Return whether a call makes a model or adapts one; ``model.eval()`` and the like only return it."""
         return method_of(call) not in libraries.MODEL_METHODS and self.kind(call) == "model"
 
+    def changes_model(self, call: cst.Call) -> bool:
+        """Match ``model.eval()``, ``net.half()`` and the like, which return the model that they change."""
+        return self.kind(call) == "model" and not self.loads_model(call)
+
     def loaded_name(self, call: cst.Call) -> str:
         """Return the model's name that a call loads, also by its configuration; "" where it cannot be seen."""
         keywords = ("model_name", "pretrained_model_name_or_path", "model_id", "config")

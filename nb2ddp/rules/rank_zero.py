@@ -49,12 +49,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     assert last is not None  # the rule is of training
     by_one, shared = rank_zero_work.generation(facts)
     generating, gone = by_one | frozenset(shared), in_setup_step(facts)
-
-    def changes_model(call: cst.Call) -> bool:
-        return facts.kind(call) == "model" and not facts.loads_model(call)
-
     for statement in facts.top_statements:
-        if statement in generating and facts.runs(statement, changes_model):
+        if statement in generating and facts.runs(statement, facts.changes_model):
             yield Gate(statement, "in-turn", "all ranks generate, for this changes the model")
         elif statement in generating:
             yield Gate(statement, "rank-zero-then-wait", "only rank 0 generates")
