@@ -16,8 +16,6 @@ from nb2ddp.source import cst_nodes
 Refusal = tuple[str, cst.CSTNode | None]
 
 _INSTEAD = "use --strategy ddp, or --strategy balanced if the model does not fit one GPU"
-_TRAINERS = frozenset({"SFTTrainer", "UnslothTrainer"})
-_LOADERS = frozenset({"FastLanguageModel", "FastVisionModel"})
 # Attributes of a model that need no weights.
 _TELLING = frozenset("config device dtype generation_config name_or_path peft_config training".split())
 _SETTING = frozenset("eval train print_trainable_parameters num_parameters".split())
@@ -70,7 +68,7 @@ def _other_training(facts: Facts, trainers: list[cst.Call]) -> Iterator[Refusal]
             yield (f"Unsloth shards a model in a Trainer, not in a training loop; {_INSTEAD}", call)
     for call in trainers:
         name = facts.qualified(call.func).rpartition(".")[2]
-        if name not in _TRAINERS:
+        if name not in ("SFTTrainer", "UnslothTrainer"):
             yield (f"{name} has not been shown to train the same run with a sharded model; {_INSTEAD}", call)
     for call in trainers[1:]:
         yield (f"a second Trainer would get a model that is sharded already; {_INSTEAD}", call)
@@ -89,7 +87,7 @@ def _refused(facts: Facts, call: cst.Call) -> Iterator[Refusal]:
     if facts.method(call) != "from_pretrained":
         return
     loader = facts.qualified(call.func).rpartition(".")[0].rpartition(".")[2]
-    if loader not in _LOADERS and not facts.is_after_training(call):
+    if loader not in ("FastLanguageModel", "FastVisionModel") and not facts.is_after_training(call):
         yield (f"{loader} has not been shown to train the same run with a sharded model; {_INSTEAD}", call)
     elif libraries.has_experts(facts.loaded_name(call)):
         yield (f"a model with experts has not been shown to train the same run sharded; {_INSTEAD}", call)

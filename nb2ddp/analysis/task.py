@@ -7,7 +7,6 @@ from nb2ddp.analysis.facts import Facts
 # By a word in the name of the trainer's class; the first that matches.
 _BY_TRAINER = {"GRPO": "grpo", "RLOO": "grpo", "DPO": "dpo", "ORPO": "orpo", "KTO": "kto", "CPO": "cpo"}
 _BY_TRAINER |= {"Reward": "reward", "SentenceTransformer": "embeddings", "Seq2Seq": "seq2seq"}
-_VISION = ("FastVisionModel", "VisionDataCollator")
 
 
 def task_of(facts: Facts) -> str:
@@ -28,7 +27,7 @@ def task_of(facts: Facts) -> str:
         if word in last:
             return task
     called = {facts.qualified(call.func) for call in facts.live_calls}
-    if any(word in name for name in called for word in _VISION):
+    if any(word in name for name in called for word in ("FastVisionModel", "VisionDataCollator")):
         return "vision"
     if any(name.endswith("train_on_responses_only") for name in called):
         return "chat"

@@ -39,9 +39,6 @@ _PYTHON = re.compile(r"""[\[(]?\s*(?:sys\.executable|f?["'](?:python|accelerate|
 
 _BY_LAMBDA = "this lambda writes on every rank, at the same time; make it a function with `def`"
 _WITH_TRAINING = "this writes on every rank, for every rank needs its statement; write on a line of its own"
-_OF_ONE_PROCESS = (
-    'one process alone can create a file ("x", O_EXCL): write all of it in a `with`, or open it with "w"'
-)
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -82,7 +79,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield _elsewhere(facts, call, _BY_LAMBDA)
             continue
         if "x" in files.mode(facts, call) and not _is_for_one(facts, call, last):
-            yield Decline(_OF_ONE_PROCESS, call)
+            why = 'one process alone can create a file ("x", O_EXCL): write all of it in a `with`, or open it with "w"'
+            yield Decline(why, call)
             continue
         if facts.scope(call) is not None:
             if why == rank_zero_work.WRITES:

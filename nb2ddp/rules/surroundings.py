@@ -48,7 +48,6 @@ _SERVING = re.compile(r"launch|serve|start|run|listen|bind|spawn", re.IGNORECASE
 _PORT = re.compile(r"(?:.*_)?port", re.IGNORECASE)
 # Names that IPython binds as cells run.
 _RECORDS = frozenset("_ __ ___ _i _ii _iii _oh _ih _dh In Out _exit_code".split())
-_COLLECTING = frozenset({"dict", "list", "set", "sorted", "tuple"})
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -149,9 +148,8 @@ def _goes_through(facts: Facts, call: cst.Call) -> bool:
     parent = facts.parent(call)
     if isinstance(parent, cst.Attribute):
         return parent.attr.value in ("items", "keys", "values", "copy")
-    if isinstance(parent, cst.Arg):
-        outer = facts.parent(parent)
-        return isinstance(outer, cst.Call) and facts.qualified(outer.func) in _COLLECTING
+    if isinstance(parent, cst.Arg) and isinstance(outer := facts.parent(parent), cst.Call):
+        return facts.qualified(outer.func) in ("dict", "list", "set", "sorted", "tuple")
     return isinstance(parent, cst.CompFor | cst.For)
 
 
