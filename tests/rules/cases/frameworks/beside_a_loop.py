@@ -36,6 +36,15 @@ torchkeras.KerasModel(net).fit(more)
 import tokenizers
 tokenizers.ByteLevelBPETokenizer().train(files, trainer)
 
+# case: jobs of a cloud that train nothing
+import boto3
+boto3.client("glue").create_job(Name="rows", Role="r", Command={})
+
+# case: a job of Kubeflow
+from kubeflow.training import TrainingClient
+TrainingClient().create_job(name="rows")
+# decline, line 2: this notebook trains with a job of Kubeflow...
+
 # case: an import alone
 import lightning as L
 L.seed_everything(1)
