@@ -21,6 +21,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.shell_commands import shell_calls
+from nb2ddp.analysis.training_loops import last_name
 from nb2ddp.source import cst_nodes
 
 
@@ -116,8 +117,10 @@ COMMANDS = (
 )
 # The methods and functions that train in frameworks of which nothing is known.
 _TRAINING = re.compile(
-    r"(?:fit|(?:start_)?train(?:ing)?)(?:_all|_one_cycle|_model|_and_\w+|(?:_one)?_epoch)?|train_(?!test|val)\w+|fine_?tune|learn|backward|run(?:_all|_training(?:_loop)?)?"
+    r"(?:fit|(?:start_)?train(?:ing)?)(?:_all|_one_cycle|_model|_and_(?!\w*split)\w+|(?:_one)?_epoch)?|fine_?tune|learn|backward|run(?:_all|_training(?:_loop)?)?"
 )
+# By its name and its arguments' names, a function that trains: it gets an optimizer and data, or a model to train.
+_GETS = re.compile(r"(?=[a-z].*optim).*(?:loader|data)|train_\w.*[ _](?:model|net|optimizer|epochs)\b")
 _HOW_LONG = re.compile(r"\d\d|[2-9]|(?!mode\b)\w+ *=[^=]|\w*(?:param|config|arg|setting|data|loader)s?$")
 _NAMED = re.compile(r"\{(?:shlex\.split\()?(\w+)(?:\.split\(\)|\))?\}|\$(\w+)")  # {command} and $command
 _TRAINER = re.compile(r"(?<!pre)train(?!ed)|runner|learner|engine|solver|agent", re.IGNORECASE)
@@ -131,7 +134,7 @@ _TRAINS = re.compile(
     rf"(?i)train|fine[-_]?tun|^{_NO_TRAINING}(?:.*[^a-z])?(?:{_METHODS}|lora|dreambooth|run_\w+)"
 )
 _SUBCOMMAND = re.compile(rf"(?i){_NO_TRAINING}.* (?:fit|(?:pre)?train|fine[-_]?tune|{_METHODS})")
-_PYTHON = re.compile(r"(?:.*/)?(?:python[\d.]*|\{sys\.executable\}|ipython)$")
+_PYTHON = re.compile(r"(?:.*/)?(?:python[\d.]*|\{sys\.executable\}|ipython|%run)$")
 _FILES = libraries.ASKING_PROGRAMS | frozenset(
     "mkdir cd cp mv rm unzip tar gzip wget curl git head tail find grep wc du touch chmod ln sed awk zip pip pip3 conda "
     "apt apt-get export source hf huggingface-cli wandb kaggle gsutil aws gdown tree diff tensorboard screen tmux".split()
@@ -213,9 +216,11 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
     known = {training.call for training in trainings(facts)}
     for call in facts.live_calls:
         name = (facts.method(call) or facts.qualified(call.func)).rpartition(".")[2]
-        if _TRAINING.fullmatch(name) is None or call in known or any(facts.run_by(call.func)):
+        named = _TRAINING.fullmatch(name) is not None or _gets_what_trains(facts, call, name)
+        if not named or call in known or any(facts.run_by(call.func)):
             continue
-        if facts.is_training(call) or not _may_train(facts, call, name):
+        classes = (facts.around(site, cst.ClassDef) for site in facts.sites(call))  # of uncalled methods
+        if all(classes) or facts.is_training(call) or not _may_train(facts, call, name):
             continue
         made = facts.origins(facts.owner(call) or call.func) or facts.origins(call)
         packages = {origin.partition(".")[0] for origin in made}
@@ -230,12 +235,17 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
         yield Training(call, why, package=package)
 
 
+def _gets_what_trains(facts: Facts, call: cst.Call, name: str) -> bool:
+    """Match ``run_epochs(net, optimizer, loader)`` and ``train_gan(net)`` of modules out of sight."""
+    words = " ".join([name, *(last_name(a.keyword or a.value) for a in call.args)])
+    return _GETS.match(words) is not None and facts.is_of_import(call.func)
+
+
 def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
     """Return whether a call trains: ``train(100)``. ``model.train(False)`` only switches the model's mode."""
     owner = facts.owner(call) or call.func
     names = {cst_nodes.code_of(owner), *facts.origins(owner)}
-    other = name[:6] == "train_" and not re.search("model|epoch|optim|_and_|_all", cst_nodes.code_of(call))
-    if other or any(map(_PREPARES.search, names)):  # train_transforms(images)
+    if any(map(_PREPARES.search, names)):
         return False
     if name in ("run", "run_all"):  # run(mode="train")
         told = {cst_nodes.string_value(text) or "" for text in facts.nodes(cst.SimpleString, within=call)}
@@ -256,7 +266,7 @@ def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
 def commands(facts: Facts) -> Iterator[Training]:
     """Yield the shell lines, and the programs that ``subprocess`` starts, that seem to train."""
     for shell in shell_calls(facts):
-        text = f"python {shell.text}" if shell.name == "run" else shell.command if shell.is_shell else ""
+        text = f"%{shell.command}" if shell.name == "run" else shell.command if shell.is_shell else ""
         if not (shell.is_install or facts.is_dead(shell.call)):
             yield from _of_command(facts, shell.call, text)
     for call in facts.live_calls:
@@ -286,7 +296,7 @@ def _of_command(facts: Facts, call: cst.Call, text: str) -> Iterator[Training]:
             continue
         line = " ".join(words)
         first = line if len(line) < 60 else f"{line[:57]}..."
-        why = f"what trains here is the command `{first}`, in a process of its own: {_on_two(words)}"
+        why = f"what trains here is the command `{first}`: {_on_two(words)}"
         yield Training(call, why)
         return
 

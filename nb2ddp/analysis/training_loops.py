@@ -45,10 +45,10 @@ def _is_of_lightning(facts: Facts, call: cst.Call) -> bool:
 def _makes_optimizer(facts: Facts, call: cst.Call) -> bool:
     """Match ``torch.optim.Adam(...)``, ``make_optimizer(...)``, and ``opt = kind(...)`` beside ``opt.step()``."""
     name = facts.qualified(call.func).rpartition(".")[2]
-    if _OPTIMIZER.search(name or _last_name(call.func) or cst_nodes.code_of(call.func)) is not None:
+    if _OPTIMIZER.search(name or last_name(call.func) or cst_nodes.code_of(call.func)) is not None:
         return True
     made = facts.parent(call)
-    names = {_last_name(target.target) for target in made.targets} if isinstance(made, cst.Assign) else set()
+    names = {last_name(target.target) for target in made.targets} if isinstance(made, cst.Assign) else set()
     return not names.isdisjoint(facts.once(_stepped)) and bool(given_models(facts, call))
 
 
@@ -60,10 +60,11 @@ def _stepped(facts: Facts) -> frozenset[str]:
     steps = [c for c in facts.live_calls if facts.method(c) == "step" and not given_models(facts, c)]
     owners = [cst.ensure_type(call.func, cst.Attribute).value for call in steps]
     given = (argument.value for call in steps for argument in call.args)
-    return frozenset(map(_last_name, (*owners, *given))) - {""}
+    return frozenset(map(last_name, (*owners, *given))) - {""}
 
 
-def _last_name(node: cst.BaseExpression) -> str:
+def last_name(node: cst.BaseExpression) -> str:
+    """Return ``opt`` of ``self.opt``; "" for what is no name."""
     node = node.attr if isinstance(node, cst.Attribute) else node
     return node.value if isinstance(node, cst.Name) else ""
 

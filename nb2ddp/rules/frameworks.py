@@ -32,7 +32,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             is_late = facts.is_after_training(training.call)
             who = "rank 0 trains it alone" if is_late else "each rank trains it whole"
             yield Note(f"{who}, no faster than the notebook: {training.why}", training.call)
-    for training in frameworks.commands(facts):
+    for training in (found for found in frameworks.commands(facts) if "`%run" not in found.why):  # no process
         yield Note(f"{training.why}. Beside this script it runs once, as in the notebook", training.call)
 
 

@@ -36,6 +36,13 @@ torchkeras.KerasModel(net).fit(more)
 import tokenizers
 tokenizers.ByteLevelBPETokenizer().train(files, trainer)
 
+# case: functions of helpers whose names begin with train, and that train nothing
+import helpers
+from helpers import train_dataset, train_transforms
+transform = train_transforms(3, model_size=4)
+rows = train_dataset("model", helpers.train_epoch_count(2))
+rows, held_out = helpers.train_and_val_split(rows)
+
 # case: jobs of a cloud that train nothing
 import boto3
 boto3.client("glue").create_job(Name="rows", Role="r", Command={})
@@ -44,6 +51,9 @@ boto3.client("glue").create_job(Name="rows", Role="r", Command={})
 from kubeflow.training import TrainingClient
 TrainingClient().create_job(name="rows")
 # decline, line 2: this notebook trains with a job of Kubeflow...
+
+# case: a magic that runs a file, which no process of its own does
+%run train_utils.py
 
 # case: an import alone
 import lightning as L

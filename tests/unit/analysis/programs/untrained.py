@@ -348,7 +348,7 @@ for x in loader:
 # %%
 ranks = 2
 !python -m torch.distributed.run --nproc_per_node {ranks} {engine}
-# answer: of its own: it starts the processes itself, and trains in 2 as it is
+# answer: {engine}`: it starts the processes itself, and trains in 2 as it is
 # answer: cell 3
 
 # case: a module without a loop
@@ -513,7 +513,37 @@ history = train_graph_level(model, optimizer=Adam(model))
 
 # case: a script that runs in the kernel
 %run finetune.py --epochs 3
-# answer: what trains here is the command `python finetune.py --epochs 3`, in a process of its own
+# answer: what trains here is the command `%run finetune.py --epochs 3`: `torchrun --nproc_per_node 2 finetune.py
+# answer: cell 1
+
+# case: a function of a module out of sight that is given an optimizer and data, whatever its name
+from helpers import autoencoder_trainer, schedule
+schedule(optimizer, epochs=3)
+# %%
+losses = autoencoder_trainer(model=net, optimizer=optimizer, train_loader=rows)
+# answer: calls `autoencoder_trainer()` of helpers, whose training nb2ddp does not convert
+# answer: cell 2
+
+# case: a fit() in a method that a library may call
+import albumentations, staintools
+class Stain(albumentations.ImageOnlyTransform):
+    def __init__(self):
+        self.augmentor = staintools.StainAugmentor()
+    def apply(self, image, **params):
+        self.augmentor.fit(image)
+        return self.augmentor.pop()
+# answer: no Trainer, no loop with backward(), and no fit() of a model
+# answer: no cell
+
+# case: a fit() in a method that the notebook calls
+import staintools
+class Stain:
+    def __init__(self):
+        self.model = staintools.Model()
+    def run(self, images):
+        self.model.fit(images)
+Stain().run(images)
+# answer: calls `self.model.fit()` of staintools
 # answer: cell 1
 
 # case: steps of a Trainer that the notebook takes itself
