@@ -250,7 +250,8 @@ class Kinds(Flow):
             return False
         if name in libraries.WRITING_FUNCTIONS or self.fetches_artifact(call):
             return False
-        unknown = not self.is_of_import(call.func) and not self.origins(root_of(call.func))
+        root = root_of(call.func)  # mnist of `mnist = keras.datasets.mnist`
+        unknown = not (self.is_of_import(self.bound(root) or root) or self.origins(root))
         if unknown and (download is None or self.definitions(method_of(call) or name)):
             return False
         return download is None or cst_nodes.code_of(download) != "False"

@@ -141,6 +141,23 @@ import tensorflow as tf
 with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
     path = tf.keras.utils.get_file("a", origin="https://host/a.tar", untar=True)
 
+# case: data whose module has a name of the notebook's
+import tensorflow as tf
+mnist = tf.keras.datasets.mnist
+train, held_out = mnist.load_data()
+# output
+import tensorflow as tf
+mnist = tf.keras.datasets.mnist
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    train, held_out = mnist.load_data()
+
+# case: an object of the notebook's own, which may load anything
+class Rows:
+    def load_data(self):
+        return [1]
+rows = Rows()
+train = rows.load_data()
+
 # case: what a library calls its data
 from d2l import torch as d2l
 batches, vocab = d2l.load_data_wiki(512, 64)
