@@ -104,7 +104,8 @@ MAPPING_PACKAGES = UNSLOTH_PACKAGES | frozenset(
 )
 
 DATASET_MAKERS = frozenset(
-    "datasets.load_dataset datasets.load_from_disk datasets.concatenate_datasets "
+    "datasets.load_dataset datasets.load_from_disk datasets.Dataset.load_from_disk "
+    "datasets.DatasetDict.load_from_disk datasets.concatenate_datasets "
     "datasets.interleave_datasets datasets.Dataset.from_dict datasets.Dataset.from_list "
     "datasets.Dataset.from_pandas datasets.Dataset.from_generator datasets.Dataset.from_json "
     "datasets.Dataset.from_csv datasets.DatasetDict datasets.Dataset.from_parquet".split()

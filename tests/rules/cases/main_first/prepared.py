@@ -10,6 +10,14 @@ data = load_dataset("d", split = "train")  # all
 with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
     data = load_dataset("d", split = "train")  # all
 
+# case: loaded from a folder, and mapped
+rows = Dataset.load_from_disk("rows")
+data = rows.map(to_text)
+# output
+rows = Dataset.load_from_disk("rows")
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    data = rows.map(to_text)
+
 # case: loaded and mapped in one
 data = load_dataset("d").shuffle(seed=1).map(f)["train"]
 # output
