@@ -276,11 +276,9 @@ class Kinds(Flow):
 
     def streams(self, call: cst.Call) -> bool:
         """Return whether a call makes a dataset that is read while it is iterated."""
+        named = "IterableDataset" in self.qualified(call.func) or method_of(call) == "to_iterable_dataset"
         streaming = keyword_of(call, "streaming")
-        if streaming is not None and cst_nodes.code_of(streaming) != "False":
-            return True
-        name = self.qualified(call.func)
-        return "IterableDataset" in name or method_of(call) == "to_iterable_dataset"
+        return named or (streaming is not None and cst_nodes.code_of(streaming) != "False")
 
     def comes_from(self, node: cst.BaseExpression, package: str) -> bool:
         """Return whether a chain of methods begins at a value of ``package``: ``df[x].sample`` at pandas."""

@@ -20,8 +20,6 @@ from nb2ddp.analysis.common_paths import changes_state
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
 
-# Methods of a Trainer and of models that compute a micro-batch.
-_STEPS = ("compute_loss", "training_step", "prediction_step", "forward")
 _TRACKERS = libraries.TRACKERS | {"wandb", "mlflow", "tensorboardX"}
 _WRITERS = ("torch.utils.tensorboard", "csv.writer", "csv.DictWriter")
 # Of logging: without one, nothing is written.
@@ -31,7 +29,8 @@ _HANDLERS = ("basicConfig", "addHandler", "dictConfig", "fileConfig")
 @asked_once
 def effects(facts: Facts) -> tuple[cst.Call, ...]:
     """Return the calls of a micro-batch that write to files, trackers or handlers of logging."""
-    calls = [call for function in functions(facts, _STEPS) for call in facts.calls_in(function.body)]
+    own = functions(facts, ("compute_loss", "training_step", "prediction_step", "forward"))
+    calls = [call for function in own for call in facts.calls_in(function.body)]
     return tuple(dict.fromkeys(call for call in calls if _reaches_outside(facts, call)))
 
 

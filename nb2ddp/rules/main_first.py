@@ -33,14 +33,12 @@ from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
-_FIRST = frozenset({"main_process_first", "local_main_process_first"})
-
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     own: set[cst.CSTNode] = set()  # statements that let rank 0 go first or alone already
     for call in facts.live_calls:
         item = facts.parent(call)
-        if facts.method(call) in _FIRST and isinstance(item, cst.WithItem):
+        if facts.method(call).endswith("main_process_first") and isinstance(item, cst.WithItem):
             block = facts.statement(call)
             if not files.looks_at_files(facts, block) or facts.runs(block, facts.fills_cache):
                 own.add(block)
