@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 
 import libcst as cst
 
@@ -53,11 +54,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         text = f"f{node.quote}cuda:{{{local_rank}}}{node.quote}" if isinstance(node, cst.SimpleString) else ""
         yield Edit.to(node, "this rank's GPU", text or local_rank)
-    texts = {cst_nodes.string_value(text): text for text in reversed(facts.strings)}
-    other = texts.get("mps", texts.get("xpu"))
-    names = {attribute.attr.value for attribute in facts.attributes}
-    if other is not None and not named and "cuda" not in names | texts.keys():
-        yield Note(_NO_CUDA, other)
+    texts = {text: cst_nodes.string_value(text) for text in facts.strings}
+    others = [text for text, word in texts.items() if word in ("mps", "xpu")]
+    if others and not named and "cuda" not in {*texts.values(), *(n.attr.value for n in facts.attributes)}:
+        places = [a.value for call in facts.live_calls for a in call.args if _names_place(facts, call, a)]
+        found = (other for other in others if any(facts.is_made_of(place, other) for place in places))
+        yield from (Note(_NO_CUDA, other) for other in islice(found, 1))
     yield from _variables(facts)
     for shell in shell_calls(facts):
         name, value = shell.variable(frozenset()) if shell.is_environment else ("", "")
@@ -111,6 +113,12 @@ def _is_device(facts: Facts, call: cst.Call, argument: cst.Arg, number: str) -> 
     is_keyword = argument.keyword is not None and argument.keyword.value == "device"
     is_keyword = is_keyword and (number == "0" or name in libraries.PIPELINES)
     return name == "torch.device" or is_keyword or method == "cuda" or (method == "to" and number == "0")
+
+
+def _names_place(facts: Facts, call: cst.Call, argument: cst.Arg) -> bool:
+    """Return whether an argument says where something is put: ``x.to(device)``, ``Trainer(accelerator="mps")``."""
+    name = f"{facts.qualified(call.func)} {cst_nodes.code_of(argument.keyword or cst.Name('_'))}"
+    return facts.method(call) == "to" or re.search("device|map_location|accelerator", name) is not None
 
 
 def _variables(facts: Facts) -> Iterator[Finding]:

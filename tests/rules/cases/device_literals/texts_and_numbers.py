@@ -99,6 +99,24 @@ import torch
 device = torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 # note, line 2: this is a GPU of another kind, and the script trains on CUDA GPUs alone: write "cuda" here
 
+# case: a GPU of another kind, by a name
+import torch
+if torch.backends.mps.is_available():
+    device = "mps"
+else:
+    device = "cpu"
+net.to(device)
+# note, line 3: this is a GPU of another kind, and the script trains on CUDA GPUs alone: write "cuda" here
+
+# case: a word that names no GPU, or only compares what there is
+import torch
+units = {"speed": "mps"}
+print(units["speed"])
+device = torch.accelerator.current_accelerator()
+if str(device) == "mps":
+    torch.mps.empty_cache()
+net.to(device)
+
 # case: a GPU of another kind, where there is no other
 import torch
 device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
