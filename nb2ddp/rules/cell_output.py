@@ -38,7 +38,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         name = facts.qualified(call.func)
         unbound = name == "display" and name not in facts.bound_names
         imported = name.startswith("IPython.") and name.endswith(".display")
-        if unbound or (imported and isinstance(facts.parent(call), cst.Expr)):
+        if unbound or imported:
             yield Edit.to(call.func, "what is displayed is printed, or saved", helper(facts, "show"))
 
 

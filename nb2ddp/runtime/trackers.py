@@ -20,11 +20,8 @@ def save_plots() -> None:
         pyplot.close("all")
 
 
-def show(*values: Any, **_: Any) -> None:
-    """Print what a notebook displays, on rank 0; figures are saved, Plotly's as plot_1.html. No rank waits.
-
-    What IPython's display() is told besides is of no use here.
-    """
+def show(*values: Any, **_: Any) -> Any:
+    """Print what a notebook displays, on rank 0, or save a figure, and return its handle. No rank waits."""
     for value in values:
         of_plotly, of_matplotlib = (hasattr(type(value), name) for name in ("write_html", "gca"))
         if not (of_plotly or of_matplotlib):
@@ -32,6 +29,8 @@ def show(*values: Any, **_: Any) -> None:
         elif is_main_process:
             path = f"plot_{next(_plot_numbers)}.{'html' if of_plotly else 'png'}"
             (value.write_html if of_plotly else value.savefig)(path)
+    show.__dict__.update(update=show, display=show)  # as a handle of IPython's has
+    return show
 
 
 def on_main_process(function: Callable[..., Any]) -> Callable[..., Any]:

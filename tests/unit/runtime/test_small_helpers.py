@@ -32,7 +32,9 @@ ddp.save_plots()
 note(shown=list(shown))
 shown.append(2)
 ddp.save_plots()
-ddp.show(figure(7), "a text", display_id=True)
+handle = ddp.show(figure(7), "a text", display_id=True)
+handle.update("another")
+handle.display(figure(8))
 """
 
 
@@ -42,8 +44,14 @@ def test_plots_are_saved_once(run: Run, ranks: int) -> None:
     assert not any(ended.codes), ended.text
     assert [notes["shown"] for notes in ended.notes] == [[]] * max(ranks, 1)
     plots = {path.name: path.read_text() for path in ended.folder.glob("*.png")}
-    assert plots == {"plot_1.png": "1", "plot_2.png": "4", "plot_3.png": "2", "plot_4.png": "7"}
-    assert [rank.out for rank in ended.ranks] == ["'a text'\n"] + [""] * (max(ranks, 1) - 1)
+    assert plots == {
+        "plot_1.png": "1",
+        "plot_2.png": "4",
+        "plot_3.png": "2",
+        "plot_4.png": "7",
+        "plot_5.png": "8",
+    }
+    assert [rank.out for rank in ended.ranks] == ["'a text'\n'another'\n"] + [""] * (max(ranks, 1) - 1)
 
 
 @pytest.mark.parametrize("ranks", [0, 2])

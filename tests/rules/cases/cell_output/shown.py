@@ -83,7 +83,7 @@ handle = display(df, display_id=True)
 # output
 from IPython.display import clear_output, display
 ddp.show(figure)
-handle = display(df, display_id=True)
+handle = ddp.show(df, display_id=True)
 
 # case: the notebook's own display
 def display(x):
