@@ -98,8 +98,7 @@ def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
         return home is None and not (isinstance(made, cst.Call) and _keeps(facts, made))
     if facts.runs_once(inner) and not isinstance(holder, cst.Arg | cst.Lambda):
         return True
-    for_rows = any(_is_for_each_row(facts, place) for place in places)
-    return not for_rows and is_kept(facts, value)
+    return not any(_is_for_each_row(facts, place) for place in places) and is_kept(facts, value)
 
 
 def _is_of_process(facts: Facts, value: cst.BaseExpression) -> bool:

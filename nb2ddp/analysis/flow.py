@@ -155,8 +155,7 @@ class Flow(Names):
 
     def returned(self, function: cst.FunctionDef) -> list[cst.BaseExpression]:
         """List the values that a function returns, not those of functions in it."""
-        found = self.nodes(cst.Return, within=function.body)
-        own = (r.value for r in found if self.scope(r) is function)
+        own = (r.value for r in self.nodes(cst.Return, within=function.body) if self.scope(r) is function)
         return [value for value in own if value is not None]
 
     def passes(

@@ -296,8 +296,7 @@ def _of_command(facts: Facts, call: cst.Call, text: str) -> Iterator[Training]:
             continue
         line = " ".join(words)
         first = line if len(line) < 60 else f"{line[:57]}..."
-        why = f"what trains here is the command `{first}`: {_on_two(words)}"
-        yield Training(call, why)
+        yield Training(call, f"what trains here is the command `{first}`: {_on_two(words)}")
         return
 
 

@@ -113,12 +113,10 @@ def _slice(facts: Facts, statements: set[Statement]) -> list[Statement]:
 def _sets_environment(facts: Facts, statement: Statement, variables: Mapping[cst.CSTNode, bool]) -> bool:
     """Match ``os.environ["TORCH"] = torch.__version__`` and ``%env A=1``: an install may read the variable."""
     named = {node: reads for node, reads in variables.items() if facts.contains(statement, node)}
-    shells = shell_calls_in(facts, statement)
-    named |= {shell.call: False for shell in shells if shell.is_environment}
+    named |= {shell.call: False for shell in shell_calls_in(facts, statement) if shell.is_environment}
     own = all(c in named or facts.qualified(c.func) == "get_ipython" for c in facts.calls_in(statement))
     known = all(facts.is_imported(name) for name in facts.loads_in(statement) - {"get_ipython"})
-    is_line = isinstance(statement, cst.SimpleStatementLine)
-    return is_line and own and known and False in named.values()
+    return isinstance(statement, cst.SimpleStatementLine) and own and known and False in named.values()
 
 
 def _used_names(facts: Facts, statement: Statement) -> frozenset[str]:

@@ -151,8 +151,7 @@ class Kinds(Flow):
     def _instance(self, node: cst.ClassDef) -> str:
         """Return the kind of an instance of a class of the notebook, by what the class derives from."""
         names = (name.rpartition(".")[2] for name in self.bases(node))
-        is_model = any(n in _MODULES or libraries.is_model_class(n) for n in names)
-        return "model" if is_model else ""
+        return "model" if any(n in _MODULES or libraries.is_model_class(n) for n in names) else ""
 
     def _kind_returned(self, function: cst.FunctionDef) -> _Steps:
         """Evaluate the first kind that a ``return`` of the function gives; of a tuple its first value."""

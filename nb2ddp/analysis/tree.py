@@ -173,8 +173,7 @@ class Tree:
         """Return the cell and the line of ``node``, as the user typed them."""
         cell = self.cell(node)
         if cell not in self._lines:
-            wrapper = MetadataWrapper(cell.module, unsafe_skip_copy=True)
-            ranges = wrapper.resolve(PositionProvider)
+            ranges = MetadataWrapper(cell.module, unsafe_skip_copy=True).resolve(PositionProvider)
             self._lines[cell] = {key: value.start.line for key, value in ranges.items()}
         return Place(cell.number, cell.python.notebook_line(self._lines[cell].get(node, 1)))
 

@@ -124,8 +124,7 @@ def _names_place(facts: Facts, call: cst.Call, argument: cst.Arg) -> bool:
 def _variables(facts: Facts) -> Iterator[Finding]:
     """Set and take away a rank's variables only outside torchrun, and read a mask that may not be set."""
     for user, name, reads in facts.environment(*_OF_A_RANK):
-        is_item = isinstance(user, cst.Subscript)
-        if not reads and (is_item or isinstance(facts.parent(user), cst.Expr)):
+        if not reads and (isinstance(user, cst.Subscript) or isinstance(facts.parent(user), cst.Expr)):
             yield from _line(facts, user, name)
         elif reads and isinstance(user, cst.Subscript) and name == MASK:
             owner = cst_nodes.code_of(user.value)

@@ -222,8 +222,7 @@ def _configured_widths(facts: Facts, config: cst.BaseExpression | None) -> set[i
         number = re.search(r"\d+", cst_nodes.code_of(value)) if value is not None else None
         if number is not None:
             return {min(_PER_BILLION, key=lambda width: abs(width - int(number[0])))}
-    is_bnb = facts.qualified(config.func).endswith("BitsAndBytesConfig")
-    return {0} if is_bnb else {4}
+    return {0} if facts.qualified(config.func).endswith("BitsAndBytesConfig") else {4}
 
 
 def _plain_widths(facts: Facts, call: cst.Call) -> set[int]:
