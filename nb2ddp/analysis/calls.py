@@ -24,6 +24,7 @@ Functions = frozenset[cst.FunctionDef]
 Label = Callable[[cst.CSTNode], bool | None]
 # What goes through a generator at once.
 _ITERATING = (cst.For, cst.CompFor, cst.Arg, cst.From, cst.StarredElement)
+_OF_FIELDS = frozenset({"object", "typing.NamedTuple"})
 _OF_MODULES = frozenset("train eval to cuda cpu half float step state_dict parameters".split())
 
 
@@ -120,7 +121,8 @@ class Calls(Kinds):
         if call not in self._functions:
             later = self._yields and not isinstance(self.parent(call), _ITERATING)  # [train(a), train(b)]
             found = [f for f in self.run_by(call.func) if not (later and self.is_generator(f))]
-            keeps = self._passes_on(call) or (found and not self._is_loose)
+            made = [d for d in self._class_named(call.func) if self.bases(d) <= _OF_FIELDS]
+            keeps = self._passes_on(call) or ((found or made) and not self._is_loose)
             for argument in call.args if not keeps else ():
                 found += self._passed(argument.value)
             if isinstance(call.func, cst.Attribute) and call.func.attr.value in ("send", "__next__"):

@@ -299,3 +299,47 @@ evaluate(model)
 # answer: for epoch in range(3):
 # answer:     for b in loader:
 # answer:         step(b)
+
+# case: a field of a dataclass, which is called later
+from dataclasses import dataclass
+def fit():
+    for batch in loader:
+        model(batch).backward()
+@dataclass
+class Job:
+    name: str
+    work: object
+# %%
+job = Job("a", work=fit)
+other = Job("b", fit)
+# %%
+other.work()
+# %%
+evaluate(model)
+# answer: other.work()
+
+# case: a field of a tuple with names
+from typing import NamedTuple
+def fit():
+    for batch in loader:
+        model(batch).backward()
+class Job(NamedTuple):
+    work: object
+# %%
+job = Job(fit)
+# %%
+job.work()
+# answer: job.work()
+
+# case: a class of a library's, which calls what it is given
+import threads
+def fit():
+    for batch in loader:
+        model(batch).backward()
+class Worker(threads.Worker):
+    name: str = "a"
+# %%
+Worker(fit)
+# %%
+evaluate(model)
+# answer: Worker(fit)
