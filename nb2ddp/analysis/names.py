@@ -279,8 +279,7 @@ class Names(Tree):
     def our(self, name: str) -> str:
         """Return ``name``, prefixed with ``ddp_`` if the notebook already binds it to something else."""
         ours = libraries.OUR_IMPORTS.get(name, frozenset())
-        imported = self.collected.imports.get(name, ())
-        taken = name in self.collected.bindings or not ours.issuperset(imported)
+        taken = name in self.collected.bindings or not ours.issuperset(self.collected.imports.get(name, ()))
         return f"ddp_{name}" if taken else name
 
 

@@ -95,5 +95,4 @@ def sets_later(facts: Facts, call: cst.Call) -> bool:
 
 
 def _given(facts: Facts, node: cst.Call | cst.Dict) -> dict[str, cst.BaseExpression]:
-    wanted = (*DEFAULTS, GENERATIONS, GENERATING_STEPS)
-    return {key: value for key, value in pairs_of(node) if key in wanted}
+    return {key: value for key, value in pairs_of(node) if key in (*DEFAULTS, GENERATIONS, GENERATING_STEPS)}
