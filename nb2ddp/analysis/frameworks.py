@@ -65,7 +65,8 @@ FRAMEWORKS = (
     Framework("Stable-Baselines3", "stable_baselines3.* sb3_contrib.*", "learn", "", _NO_GPUS),
     Framework("TabNet", "pytorch_tabnet.*", "fit", "", _NO_GPUS),
     Framework("Detectron2", "detectron2.engine.*", "train", "detectron2.engine.launch", "its launch(main, num_gpus_per_machine=2) starts DDP by itself, in a script"),
-    Framework("MMEngine", "mmengine.runner.* mmengine.Runner* mmcv.runner.*", "train", "mmdet.*train_detector mmseg.*train_segmentor", f'with launcher="pytorch" its Runner runs DDP in a script that is started with {_TORCHRUN}'),
+    Framework("MMEngine", "mmengine.runner.* mmengine.Runner*", "train", "", f'with launcher="pytorch" its Runner runs DDP in a script that is started with {_TORCHRUN}'),
+    Framework("MMCV", "mmcv.runner.*", "train run", "mmdet.*train_detector mmseg.*train_segmentor", f'after mmcv.runner.init_dist("pytorch") it trains on several GPUs with distributed=True, in a script that is started with {_TORCHRUN}'),
     Framework("Flair", "flair.trainers.*", "train fine_tune", "", "its trainer's multi_gpu=True trains on several GPUs, in a script whose main function flair.distributed_utils.launch_distributed starts"),
     Framework("AllenNLP", "allennlp.*", "train", "allennlp.commands.train.*", 'with "distributed": {"cuda_devices": [0, 1]} in its configuration `allennlp train` runs DDP by itself'),
     Framework("spaCy", "spacy.*", "update", "spacy.cli.train.*", _NO_GPUS),
@@ -182,7 +183,8 @@ def _framework_of(facts: Facts, function: cst.BaseExpression) -> Framework | Non
         known = facts.value(given) or facts.bound(given)  # else None, or what may be that
         asked = isinstance(known, cst.BaseString | cst.Dict | cst.Call | cst.IfExp | cst.Subscript)
         name = "deepspeed.initialize" if asked else name
-    if method not in _ALL_METHODS and _ALL_FUNCTIONS.match(name) is None:
+    part = isinstance(owner, cst.Attribute) and not facts.assigned(owner.attr.value)  # tr.lr_scheduler.step()
+    if (method not in _ALL_METHODS or (part and method == "step")) and _ALL_FUNCTIONS.match(name) is None:
         return None
     path = f".{cst_nodes.code_of(function)}"
     made = facts.origins(owner) if owner is not None else frozenset()

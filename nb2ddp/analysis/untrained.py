@@ -19,6 +19,7 @@ _NONE = f"{_START}, as far as nb2ddp can see"
 _UNSEEN = "nb2ddp cannot follow the training of"
 _TRAINS = re.compile(r"\.backward\(|\b\w*trainer\.train\(")
 _GRADIENTS = re.compile(r"(?:torch\.func|functorch)\.grad(?:_and_value)?")
+_LOADS = re.compile(r"from_pretrained|pipeline|hub|(?:weights|pretrained)=(?!None|False)")
 _Found = Iterator[tuple[str, cst.CSTNode]]
 
 
@@ -122,7 +123,7 @@ def _inference(facts: Facts) -> _Found:
     """Find a model that is loaded and then only used, as for inference."""
     for call in facts.live_calls:
         if facts.loads_model(call) or facts.qualified(call.func) == "transformers.pipeline":
-            does = "loads" if "." in facts.qualified(call.func).removeprefix("torch.nn.") else "makes"
+            does = "loads" if _LOADS.search(cst_nodes.code_of(call)) else "makes"
             text = f"{_NONE}: it {does} a model here, and no cell has a Trainer or a loop with backward()"
             others = "Inference and evaluation run on one GPU as they are"
             yield f"{text}. {others}; training in modules that it imports is not in sight", call

@@ -14,3 +14,18 @@ other.fit(rows)
 from fastai.vision.learner import vision_learner
 vision_learner(dls, net).fine_tune(1)
 # decline, line 2: this notebook trains with fastai...
+
+# case: a step of a part of a trainer that trains by train()
+from trl import PPOTrainer
+ppo = PPOTrainer(model=model, args=args)
+ppo.train()
+ppo.lr_scheduler.step()
+
+# case: a step of a trainer in an attribute
+from trl import PPOTrainer
+class Tuning:
+    def __init__(self):
+        self.ppo = PPOTrainer(model=model)
+        self.ppo.step(queries)
+Tuning()
+# decline, line 5: this notebook trains with step() of TRL's older PPOTrainer...

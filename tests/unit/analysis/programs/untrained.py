@@ -563,3 +563,15 @@ class Mask(torch.nn.Module):
 shown = Mask()(torch.rand(4))
 # answer: it makes a model here
 # answer: cell 1
+
+# case: an older trainer of segmentation models
+from mmseg.apis import train_segmentor
+train_segmentor(model, rows, cfg, distributed=False, validate=True)
+# answer: trains with MMCV, which nb2ddp does not convert: after mmcv.runner.init_dist("pytorch") it trains on several GPUs
+# answer: cell 1
+
+# case: a model that is made of random numbers, which no file gives
+from transformers import BertConfig, BertModel
+model = BertModel(BertConfig())
+# answer: it makes a model here
+# answer: cell 1
