@@ -24,15 +24,17 @@ _SKIPPING = re.compile(r"(?:\s*--\S+)*\s*((?:false|true|echo)(?!\S).*)")
 # Cell magics that only show something.
 DISPLAY_CELL_MAGICS = frozenset({"html", "HTML", "javascript", "js", "latex", "markdown", "svg", "SVG"})
 
-_MAYBE_MAGIC = re.compile(r"^[ \t]*(?:[!%?]|>>> |In \[\d+\]:)|=[ \t]*[!%]|\?[ \t]*$", re.MULTILINE)
+_MAYBE_MAGIC = re.compile(
+    r"^[ \t]*(?:[!%?]|>>> |In \[\d+\]:)|=[ \t]*[!%]|\?[ \t]*$|get_ipython\(\)\.run_line_magic", re.MULTILINE
+)
 _MAGIC_LINE = re.compile(r"^[ \t]*[!%]|^[^#'\"]*=[ \t]*[!%]")
 _INDENTED = re.compile(r"\A(?:[ \t]*\n)*([ \t]+)(?=[^\s#]|#.*\n(?:[ \t]*(?:#.*)?\n)*[ \t]+[^\s#])")
 _TIMED = re.compile(
     r"""^(?P<indent>[ \t]*)(?P<target>[^#'"(]+=[ \t]*)?
-    get_ipython\(\)\.run_line_magic\('(?P<magic>time|timeit|prun)',[ ](?P<code>'.*'|".*")\)[ \t]*$""",
+    get_ipython\(\)\.run_line_magic\(['"](?P<magic>time|timeit|prun)['"],[ ](?P<code>'.*'|".*")\)[ \t]*$""",
     re.VERBOSE,
 )
-_PYLAB = re.compile(r"^([ \t]*)get_ipython\(\)\.run_line_magic\('pylab', '[^']*'\)[ \t]*$")
+_PYLAB = re.compile(r"""^([ \t]*)get_ipython\(\)\.run_line_magic\(['"]pylab['"], ['"][^'"]*['"]\)[ \t]*$""")
 _PYLAB_IMPORTS = (
     "import numpy, numpy as np, matplotlib, matplotlib.pyplot as plt",
     "from matplotlib import mlab, pylab, pyplot",
@@ -40,7 +42,9 @@ _PYLAB_IMPORTS = (
     "from matplotlib.pylab import *",
     "from numpy import *",
 )
-_AIMPORT = re.compile(r"^([ \t]*)get_ipython\(\)\.run_line_magic\('aimport', '([\w., ]*\w)'\)[ \t]*$")
+_AIMPORT = re.compile(
+    r"""^([ \t]*)get_ipython\(\)\.run_line_magic\(['"]aimport['"], ['"]([\w., ]*\w)['"]\)[ \t]*$"""
+)
 _STANDS_ALONE = re.compile(r"[ \t]*[!%](?![!%])(?:.*[^\\])?")
 _AT_THE_TOP = re.compile(r"[ \t]*(?:#.*)?|[!%](?![!%])(?:.*[^\\])?")
 _NAME = re.compile(r"\b_magic_(\d+)_$", re.MULTILINE)
