@@ -167,7 +167,10 @@ def _transformed(source: str) -> PythonText:
     starts = _starts(source.split("\n"))
     if len(starts) != len(lines):  # a string that looks like a continued magic, say
         starts = align([line.strip() for line in source.split("\n")], [line.strip() for line in lines])
-    return PythonText("".join(f"{_as_code(line)}\n" for line in lines), tuple(starts))
+    codes = [_as_code(line) for line in lines]
+    if codes[-1] != lines[-1] and re.search(r"run_line_magic\(.(?:timeit|prun)\b", lines[-1]):
+        codes[-1] += ";"  # at the end of a cell, too, they show no value
+    return PythonText("".join(f"{code}\n" for code in codes), tuple(starts))
 
 
 def _starts(source: list[str]) -> list[int]:

@@ -218,12 +218,12 @@ def test_cell_magics(source: str, expected: list[tuple[int, str]]) -> None:
     [
         ("%time x = f(1)", "x = f(1)"),
         ("y = %time g(2)", "y = g(2)"),
-        ("%timeit -n 10 -r 3 f()", "f()"),
-        ("%timeit -q f()", "f()"),
+        ("%timeit -n 10 -r 3 f()", "f();"),
+        ("%timeit -q f()", "f();"),
         ('%time f("it\'s")', 'f("it\'s")'),
         ('get_ipython().run_line_magic("time", "x = f()")', "x = f()"),  # as an export has it
         ('get_ipython().run_line_magic("aimport", "string")', "import string"),
-        ("%prun f()", "f()"),
+        ("%prun f()", "f();"),
         ("t = %timeit -o f()", "t = get_ipython().run_line_magic('timeit', '-o f()')"),
         ("    %time f()", "    f()"),
         ("%time", "get_ipython().run_line_magic('time', '')"),

@@ -90,6 +90,11 @@ def display(x):
     print(x)
 display(1)
 
+# case: a line whose time is taken several times
+%timeit len(x)
+# output
+len(x);
+
 # case: a timed line
 %time len(x)
 # output
