@@ -52,7 +52,5 @@ def _words(path: str) -> set[Any]:
         return {"grad", "create_graph"}  # perhaps
     found = {node.value for node in nodes if isinstance(node, ast.Constant)}
     found |= {node.arg for node in nodes if isinstance(node, ast.keyword)}
-    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
-    return found | {
-        of.attr for of in attributes if of.attr != "grad" or "autograd" not in ast.unparse(of.value)
-    }
+    named = [node for node in nodes if isinstance(node, ast.Attribute)]
+    return found | {of.attr for of in named if of.attr != "grad" or "autograd" not in ast.unparse(of.value)}

@@ -104,13 +104,12 @@ def _explains(rule: str, path: _Path, seen: list[list[_Note]]) -> bool:
         elif any(change is None for change in changes):
             return False
         else:
-            values = [
-                change.items if rule == "grows" else change.added for change in changes if change is not None
-            ]
+            values = [change.items if rule == "grows" else change.added for change in changes if change]
         if any(value is None and rule in ("grows", "adds") for value in values):
             return False
         # what is added to a slow average hangs on what it was, by little: it is no sum unless all but rounding agrees
-        least = 1e-6 * max(_magnitude(change.after) for change in changes if change) if rule == "adds" else None
+        sizes = [_magnitude(change.after) for change in changes if change and rule == "adds"]
+        least = 1e-6 * max(sizes) if sizes else None
         if any(not _agree(values[0], value, _CLOSE, least) for value in values[1:]):
             return False
     return True
@@ -137,10 +136,8 @@ def _copied_from(path: _Path, paths: dict[_Path, None], seen: list[list[_Note]])
 
 def _are_same_events(one: list[Any], other: list[Any]) -> bool:
     """Return whether two ranks printed and logged the same of a micro-batch, up to the last digits of numbers."""
-    texts = [
-        _numbers_apart("".join(value for kind, value in events if kind == "print")) for events in (one, other)
-    ]
-    logs = [[value[0] for kind, value in events if kind == "log"] for events in (one, other)]
+    texts = [_numbers_apart("".join(text for kind, text in of if kind == "print")) for of in (one, other)]
+    logs = [[value[0] for kind, value in of if kind == "log"] for of in (one, other)]
     return _agree(texts[0], texts[1], 1e-3) and _agree(logs[0], logs[1], _CLOSE)
 
 

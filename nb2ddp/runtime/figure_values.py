@@ -89,9 +89,8 @@ def _appended(before: Any, after: Any) -> Any:
     old, new = list(before), list(after)
     for gone in range(len(old) + 1 if getattr(after, "maxlen", None) else 1):
         kept = len(old) - gone
-        if kept <= len(new) and all(
-            a is b or _agree(a, b) for a, b in zip(old[gone:], new[:kept], strict=True)
-        ):
+        pairs = zip(old[gone:], new[:kept], strict=False)
+        if kept <= len(new) and all(a is b or _agree(a, b) for a, b in pairs):
             return new[kept:]
     return None
 

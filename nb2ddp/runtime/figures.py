@@ -281,9 +281,7 @@ class _Figures:
         device = self.devices.get(path)
         if device is None or not isinstance(value, torch.Tensor | list):
             return value
-        return (
-            value.to(device) if isinstance(value, torch.Tensor) else [self._at_home(path, of) for of in value]
-        )
+        return [self._at_home(path, of) for of in value] if isinstance(value, list) else value.to(device)
 
 
 _CACHES = (

@@ -141,10 +141,8 @@ def _positions(model: Any) -> dict[_Path, tuple[_Position, bool]]:
     roots = [*_of_modules(_own_parts(model)), *_names()] if _own_parts(model) else []
     places = _walk(roots, lambda _: False, map(id, model.modules()))
     found = {place.path: place.value for place in places if _cannot_go_back(place.value)}
-    writes = {
-        p: hasattr(of, "executemany") or (hasattr(of, "write") and of.writable()) for p, of in found.items()
-    }
-    return {path: (_Position(of), writes[path]) for path, of in found.items()}
+    writes = [hasattr(of, "executemany") or (hasattr(of, "write") and of.writable()) for of in found.values()]
+    return {path: (_Position(found[path]), may) for path, may in zip(found, writes, strict=True)}
 
 
 def _changed_for_good(model: Any, before: dict[_Path, tuple[_Position, bool]]) -> list[str]:
@@ -273,10 +271,7 @@ def _unsynchronised(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 @functools.cache
 def _let_batch_norms_see_ranks() -> None:
-    """Let batch norms compute as `SyncBatchNorm` where a model computes a rank's rows, and alone in all else.
-
-    Its forward() asks for the process group as libraries do, which find none.
-    """
+    """Let batch norms compute as `SyncBatchNorm` where a model computes a rank's rows, and alone in all else."""
     own: Any = torch.nn.modules.batchnorm._BatchNorm
     of_ranks: Any = torch.nn.SyncBatchNorm
     alone, together, of_rows = own.forward, of_ranks.forward, weakref.WeakSet[Any]()
@@ -287,7 +282,7 @@ def _let_batch_norms_see_ranks() -> None:
             (of_rows.add if _run.has_rows else of_rows.discard)(norm)
         if norm not in of_rows:
             return alone(norm, rows)
-        before, _run.is_hidden = _run.is_hidden, False
+        before, _run.is_hidden = _run.is_hidden, False  # it asks for the process group as libraries do
         try:
             return together(norm, rows)
         finally:

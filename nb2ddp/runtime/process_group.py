@@ -123,9 +123,7 @@ def init_process_group() -> None:
         if torch.cuda.is_available():
             _run.cpu_group = dist.new_group(backend="gloo", timeout=_GROUP_TIMEOUT)
         from_all_ranks(None)  # gloo fails on a rank that still connects to one which ends at once
-        if (
-            _run.is_hidden
-        ):  # torchmetrics, say, would add up what ranks have counted; PyTorch's own ask elsewhere
+        if _run.is_hidden:  # torchmetrics would add up what ranks have counted; PyTorch's own ask elsewhere
             dist.is_initialized = lambda: not _run.is_hidden
     if dist.get_world_size() != _run.world_size:
         raise RuntimeError("vLLM keeps the ranks apart: update unsloth and unsloth_zoo to 2026.10.9 or newer")

@@ -34,9 +34,7 @@ class _Effect(BaseException):
 
 def _end_trial(effect: str) -> None:
     """End such a call before it has an effect; every rank computes the whole batch then."""
-    thread = type(
-        threading.current_thread()
-    ).__name__  # backward() of a GPU has one that Python does not know
+    thread = type(threading.current_thread()).__name__  # Python does not know that of a GPU's backward()
     if _run.effect is not None and thread in ("_MainThread", "_DummyThread"):
         _run.effect = effect
         raise _Effect(effect)

@@ -72,10 +72,9 @@ def check_replicas(model: Any = None, result: _T | None = None) -> _T | None:
     most = max(_run.steps_of.values(), default=0)  # of one optimizer
     steps = f", after {most} steps" if most else ""
     if apart:
-        _run.failures.append(
-            f"the ranks have trained different models: {apart[0]} is not the same on all of them"
-        )
-        _warn(_run.failures[-1], "ERROR")
+        why = f"the ranks have trained different models: {apart[0]} is not the same on all of them"
+        _run.failures.append(why)
+        _warn(why, "ERROR")
     elif len(digests) < len(trained):
         _say(f"{_run.world_size} ranks hold one model in shards{steps}")
     elif digests:

@@ -87,9 +87,8 @@ class _Losses:
         own, self.noted = self.noted, []
         for rank, other in enumerate(from_all_ranks(own)):
             same = [number for number, _ in own] == [number for number, _ in other]
-            if same and not all(
-                _are_alike(here, there) for (_, here), (_, there) in zip(own, other, strict=True)
-            ):
+            pairs = zip(own, other, strict=False)
+            if same and not all(_are_alike(here, there) for (_, here), (_, there) in pairs):
                 raise RuntimeError(
                     f"ranks {rank} and {_run.rank} compute different losses from the same batch: their labels, or "
                     f"something else that the loss is computed from, differ. {_SEED}"

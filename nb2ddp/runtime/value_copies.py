@@ -204,9 +204,8 @@ def _agree(one: Any, other: Any, tolerance: float = 0.0, least: float | None = N
         return one.keys() == other.keys() and all(_agree(one[of], other[of], tolerance, least) for of in one)
     numbers = isinstance(one, int | float) and isinstance(other, int | float)
     if numbers and not isinstance(one, bool) and not isinstance(other, bool):
-        both_nan = one != one and other != other
         are_close = math.isclose(one, other, rel_tol=tolerance, abs_tol=least * 1e-2)
-        return both_nan or one == other or are_close
+        return one == other or are_close or (one != one and other != other)
     try:
         return bool(type(one) is type(other) and (one is other or one == other))
     except Exception:  # __eq__ of any class may do anything

@@ -25,9 +25,7 @@ from nb2ddp.runtime.store import _beat_of, _second_store
 
 _BEAT = 2.0  # seconds between two reports of the watchdog
 _TELL = _PATIENCE * 4 / 3  # seconds after which a line says who waits for whom
-_COLLECTIVES = (
-    "torch.distributed.distributed_c10d torch.distributed.utils torch.nn.parallel.distributed".split()
-)
+_EXCHANGE = "torch.distributed.distributed_c10d torch.distributed.utils torch.nn.parallel.distributed".split()
 
 
 class _Watchdog(threading.Thread):
@@ -127,7 +125,7 @@ class _Watchdog(threading.Thread):
         frame = sys._current_frames().get(self._main.ident or 0)
         of_gpu = _collectives_of_gpu()
         waited = [begun for begun, ended in of_gpu if begun > ended]
-        called = _run.cpu_group is not None and frame is not None and _module_of(frame) in _COLLECTIVES
+        called = _run.cpu_group is not None and frame is not None and _module_of(frame) in _EXCHANGE
         spins = called or bool(waited)  # NCCL's waits are busy
         stack = *of_gpu, *((id(f.f_code), f.f_lasti) for f in _frames(frame))
         now = time.monotonic()

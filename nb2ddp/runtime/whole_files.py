@@ -42,9 +42,7 @@ def _whole(save: Callable[..., Any], place: int, parameter: str, end: str) -> Ca
         if not os.path.isdir(os.path.dirname(final)) or (os.path.exists(path) and not os.path.isfile(path)):
             return save(*args, **options)  # raises its own error
         with _unfinished_folder(os.path.dirname(final)) as folder:
-            given[at] = part = os.path.join(
-                folder, os.path.basename(final)
-            )  # torch.save() writes the name into it
+            given[at] = part = os.path.join(folder, os.path.basename(final))  # torch.save() keeps the name
             try:
                 result = save(*list(map(given.pop, range(len(args)))), **given)
             except Exception as error:
