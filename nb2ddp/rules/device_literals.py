@@ -117,8 +117,8 @@ def _is_device(facts: Facts, call: cst.Call, argument: cst.Arg, number: str) -> 
 
 def _names_place(facts: Facts, call: cst.Call, argument: cst.Arg) -> bool:
     """Return whether an argument says where something is put: ``x.to(device)``, ``Trainer(accelerator="mps")``."""
-    name = f"{facts.qualified(call.func)} {cst_nodes.code_of(argument.keyword or cst.Name('_'))}"
-    return facts.method(call) == "to" or re.search("device|map_location|accelerator", name) is not None
+    words = f"{facts.qualified(call.func)} {cst_nodes.code_of(argument.keyword or cst.Name('_'))}"
+    return facts.method(call) == "to" or re.search("device|map_location|accelerator", words) is not None
 
 
 def _variables(facts: Facts) -> Iterator[Finding]:
