@@ -1,14 +1,11 @@
 """Mark gradients that the ranks have not exchanged yet: whoever computes with one has them exchanged first."""
 
-import ast
-import functools
-import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
 
-from nb2ddp.runtime.script_location import _is_own
+from nb2ddp.runtime.module_state import _is_in_own_code
 
 
 class _Unexchanged(torch.Tensor):
@@ -35,22 +32,3 @@ def _mark(parameters: list[Any], kind: type[torch.Tensor]) -> None:
 def _may_defer() -> bool:
     """Return whether the notebook's own code looks at no gradient: it may do so on one rank alone, to log a norm."""
     return not _is_in_own_code("grad")
-
-
-def _is_in_own_code(word: str) -> bool:
-    """Return whether the notebook's own code has a word as an attribute, a text or an argument's name."""
-    own = [module for name, module in list(sys.modules.items()) if _is_own(name)]
-    return any(word in _words(getattr(module, "__file__", None) or "") for module in own)
-
-
-@functools.cache
-def _words(path: str) -> set[Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            nodes = list(ast.walk(ast.parse(file.read())))
-    except (OSError, ValueError, SyntaxError):
-        return {"grad", "create_graph"}  # perhaps
-    found = {node.value for node in nodes if isinstance(node, ast.Constant)}
-    found |= {node.arg for node in nodes if isinstance(node, ast.keyword)}
-    named = [node for node in nodes if isinstance(node, ast.Attribute)]
-    return found | {of.attr for of in named if of.attr != "grad" or "autograd" not in ast.unparse(of.value)}

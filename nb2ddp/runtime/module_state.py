@@ -1,6 +1,7 @@
 """Call a model without effects: what a call changes in its modules is found, and put back."""
 
 import array
+import ast
 import collections
 import contextlib
 import dis
@@ -16,7 +17,6 @@ import torch
 from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.deferred_gradients import _is_in_own_code
 from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.kept_values import (
     _SIMPLE,
@@ -290,6 +290,25 @@ def _let_batch_norms_see_ranks() -> None:
 
     own.process_group, own._check_non_zero_input_channels = None, of_ranks._check_non_zero_input_channels
     own.forward = of_ranks.forward = forward
+
+
+def _is_in_own_code(word: str) -> bool:
+    """Return whether the notebook's own code has a word as an attribute, a text or an argument's name."""
+    own = [module for name, module in list(sys.modules.items()) if _is_own(name)]
+    return any(word in _words(getattr(module, "__file__", None) or "") for module in own)
+
+
+@functools.cache
+def _words(path: str) -> set[Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            nodes = list(ast.walk(ast.parse(file.read())))
+    except (OSError, ValueError, SyntaxError):
+        return {"grad", "create_graph"}  # perhaps
+    found = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    found |= {node.arg for node in nodes if isinstance(node, ast.keyword)}
+    named = [node for node in nodes if isinstance(node, ast.Attribute)]
+    return found | {of.attr for of in named if of.attr != "grad" or "autograd" not in ast.unparse(of.value)}
 
 
 def _is_of_library(part: torch.nn.Module) -> bool:
