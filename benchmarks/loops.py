@@ -308,6 +308,7 @@ def run(folder: Path, loops: list[str], ranks: int, rounds: int, wanted: list[st
                 try:
                     step, curves[variant] = measure(here, variant, ranks)
                     steps[variant].append(step)
+                    print(f"# {loop}, {variant}: {step:.4f}", file=sys.stderr, flush=True)  # a lease may end
                 except RuntimeError as error:
                     print(f"{loop:20}{variant:9}{error}", flush=True)
                     variants.remove(variant)
