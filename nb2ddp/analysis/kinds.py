@@ -210,8 +210,9 @@ class Kinds(Flow):
         return method_of(call) not in libraries.MODEL_METHODS and self.kind(call) == "model"
 
     def changes_model(self, call: cst.Call) -> bool:
-        """Match ``model.eval()``, ``net.half()`` and the like, which return the model that they change."""
-        return self.kind(call) == "model" and not self.loads_model(call)
+        """Match ``net.half()`` and the like, which return the model that they change, and ``self.anything.eval()``."""
+        sets_mode = method_of(call) == "eval" and not call.args
+        return sets_mode or (self.kind(call) == "model" and not self.loads_model(call))
 
     def loaded_name(self, call: cst.Call) -> str:
         """Return the model's name that a call loads, also by its configuration; "" where it cannot be seen."""

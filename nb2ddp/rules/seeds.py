@@ -55,8 +55,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Edit.to(call, _SAME, f"{cst_nodes.code_of(call.func)}({code})")
         if name in libraries.SEARCHES and not _draws_alike(facts, call):
             asks = any(facts.method(c) in ("optimize", "ask") for c in calls) or "optuna" not in name
-            stores = facts.keyword(call, "storage") and facts.switch(call, "load_if_exists") != {True}
-            if asks or stores:
+            if asks or (facts.keyword(call, "storage") and facts.switch(call, "load_if_exists") != {True}):
                 why = "this search would draw other values on every rank: train with the best values, give an Optuna"
                 why += " study no storage, timeout or n_jobs"
                 yield Decline(f"{why}, or use a Trainer's hyperparameter_search()", call)

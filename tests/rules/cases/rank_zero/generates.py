@@ -241,6 +241,28 @@ with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes the model
 t = SFTTrainer(net)
 t.train()
 
+# case: a method that sets the mode of the model which its object keeps
+class Bot:
+    def __init__(self, net):
+        self.net = net
+    def say(self):
+        self.net.eval()
+        return self.net.generate(**x)
+print(Bot(llm).say())
+t = SFTTrainer(llm)
+t.train()
+# output
+class Bot:
+    def __init__(self, net):
+        self.net = net
+    def say(self):
+        self.net.eval()
+        return self.net.generate(**x)
+with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes the model
+    print(Bot(llm).say())
+t = SFTTrainer(llm)
+t.train()
+
 # case: an object that keeps a function which generates
 def sample():
     llm.generate(**x)
