@@ -127,14 +127,12 @@ _NAMED = re.compile(r"\{(?:shlex\.split\()?(\w+)(?:\.split\(\)|\))?\}|\$(\w+)") 
 _TRAINER = re.compile(r"(?<!pre)train(?!ed)|runner|learner|engine|solver|agent", re.IGNORECASE)
 _PREPARES = re.compile(r"(?:Label|Hot|Ordinal|Target)Encoder|Scaler|(?:Norm|Stand|Token|Vector)\w*i[sz]")
 _METHODS = "sft|dpo|grpo|kto|ppo|orpo"
-_NO_TRAINING = (
+_OTHER = (
     "(?!.*(?:convert|merge|export|quanti|infer|eval|generat|prepar|process|split|download|clean|serve|demo"
     "|(?<![a-z])(?:app|tests?)(?![a-z])))"
 )
-_TRAINS = re.compile(
-    rf"(?i)train|fine[-_]?tun|^{_NO_TRAINING}(?:.*[^a-z])?(?:{_METHODS}|lora|dreambooth|run_\w+)"
-)
-_SUBCOMMAND = re.compile(rf"(?i){_NO_TRAINING}.* (?:fit|(?:pre)?train|fine[-_]?tune|{_METHODS})")
+_TRAINS = re.compile(rf"(?i)train|fine[-_]?tun|^{_OTHER}(?:.*[^a-z])?(?:{_METHODS}|lora|dreambooth|run_\w+)")
+_SUBCOMMAND = re.compile(rf"(?i){_OTHER}.* (?:fit|(?:pre)?train|fine[-_]?tune|{_METHODS})")
 _PYTHON = re.compile(r"(?:.*/)?(?:python[\d.]*|\{sys\.executable\}|ipython|%run)$")
 _FILES = libraries.ASKING_PROGRAMS | frozenset(
     "mkdir cd cp mv rm unzip tar gzip wget curl git head tail find grep wc du touch chmod ln sed awk zip pip pip3 conda "
@@ -291,8 +289,7 @@ def _of_command(facts: Facts, call: cst.Call, text: str) -> Iterator[Training]:
         made = [b.value for b in bindings if b.value and b.order < facts.order(call)]
         return _words_of(made[-1]) if made and not isinstance(made[-1], cst.Call) else found[0]
 
-    text = _NAMED.sub(named, text)
-    for part in re.split(r"&&|\|\||[;|\n]", re.sub(r"\\\s*\n", " ", text)):
+    for part in re.split(r"&&|\|\||[;|\n]", re.sub(r"\\\s*\n", " ", _NAMED.sub(named, text))):
         words = _plain_words(part)
         if not _is_training(words):
             continue
@@ -325,8 +322,7 @@ def _is_training(words: list[str]) -> bool:
         after = [" ".join(pair) for pair in pairwise(words) if pair[0].endswith(tuple(named[:1]))]
         trains = any(_TRAINS.search(word) or word.startswith("torch.distributed.") for word in named)
         return trains or any(map(_SUBCOMMAND.fullmatch, after))
-    launches = any(" ".join(words[:2]).startswith(start) for start, _ in COMMANDS[:5])
-    if launches or program in ("bash", "sh"):
+    if any(" ".join(words[:2]).startswith(start) for start, _ in COMMANDS[:5]) or program in ("bash", "sh"):
         return any(_TRAINS.search(word) for word in words[1:])
     plain = [word for word in words[1:3] if "." not in word and "/" not in word]
     return any(_TRAINS.search(word) for word in (program, *plain))

@@ -85,8 +85,7 @@ def earlier_reads(facts: Facts) -> tuple[tuple[cst.CSTNode, str], ...]:
     between = functions(facts, ("on_substep_end",))
     found = [(node, "the gradients") for function in (*own, *between) for node in _gradients(facts, function)]
     found += [(node, f"`{name}`") for node, name in _values(facts, own)]
-    once = {what: (node, what) for node, what in reversed(found)}
-    return tuple(once.values())
+    return tuple({what: (node, what) for node, what in reversed(found)}.values())
 
 
 def _gradients(facts: Facts, function: cst.FunctionDef) -> Iterator[cst.CSTNode]:

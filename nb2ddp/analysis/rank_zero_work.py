@@ -374,8 +374,7 @@ def changes_file(facts: Facts, call: cst.Call) -> bool:
 
 def may_be_undone(facts: Facts, call: cst.Call) -> bool:
     """Return whether what a call does with files can be taken back for the next rank, which does it again."""
-    saves = facts.qualified(call.func) in SAVED_WHOLE
-    return saves or changes_path(facts, call) or maps_file(facts, call)
+    return facts.qualified(call.func) in SAVED_WHOLE or changes_path(facts, call) or maps_file(facts, call)
 
 
 def maps_file(facts: Facts, call: cst.Call) -> bool:

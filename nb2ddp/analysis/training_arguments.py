@@ -28,8 +28,7 @@ def recipes(facts: Facts) -> Iterator[tuple[cst.Call | cst.Dict, dict[str, cst.B
     for call in facts.live_calls:
         if not makes_arguments(facts, call):
             continue
-        own = _given(facts, call)
-        dicts = [] if set(DEFAULTS) <= set(own) else facts.star_dicts(call)
+        dicts = [] if set(DEFAULTS) <= set(_given(facts, call)) else facts.star_dicts(call)
         setting = [made for made in (call, *dicts) if made is None or _given(facts, made)] or [call]
         # Of several, one is a dict out of sight, or the batch is set partly here and there.
         only = setting[0] if len(setting) == 1 else None

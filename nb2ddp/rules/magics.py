@@ -31,14 +31,9 @@ from nb2ddp.source.cells import Statement, imported_modules, parse_cell
 
 # Line magics that are shell commands.
 COMMANDS = frozenset("ls cat cp mv rm mkdir rmdir pwd man less more ll pip conda mamba uv".split())
-
 # Magics of IPython and its extensions that run code, or give names a value; others show something, or change a display.
-_RUN_CODE = frozenset(
-    "run load loadpy store macro rerun recall alias script sql R cython julia px autopx".split()
-)
-
+_RUN = frozenset("run load loadpy store macro rerun recall alias script sql R cython julia px autopx".split())
 _TIMING = frozenset({"time", "timeit", "prun"})  # where no code follows
-
 # What %run_ddp binds its result to: `nb2ddp.jupyter.history.RESULT_NAME`.
 _RESULT = "_ddp"
 _NO_RESULT = f"this reads `{_RESULT}`, the result of %run_ddp, or what is made of it; a script has none"
@@ -106,7 +101,7 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
     elif shell.name in COMMANDS:
         code = f"{helper(facts, 'shell')}({shell.code(facts.names_at(shell.call))})"
         yield Edit.to(shell.call, "runs once, on rank 0", code)
-    elif shell.name in _RUN_CODE or re.search(r"<<|\w\(", shell.text):
+    elif shell.name in _RUN or re.search(r"<<|\w\(", shell.text):
         yield Decline(f"%{shell.name} runs code, or gives names a value; write it in Python", shell.call)
     else:
         why = f"%{shell.name} is left out, for a script has no such magic"

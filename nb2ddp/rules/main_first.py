@@ -37,8 +37,7 @@ from nb2ddp.source.cells import Statement
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     own: set[cst.CSTNode] = set()  # statements that let rank 0 go first or alone already
     for call in facts.live_calls:
-        item = facts.parent(call)
-        if facts.method(call).endswith("main_process_first") and isinstance(item, cst.WithItem):
+        if facts.method(call).endswith("main_process_first") and isinstance(facts.parent(call), cst.WithItem):
             block = facts.statement(call)
             if not files.looks_at_files(facts, block) or facts.runs(block, facts.fills_cache):
                 own.add(block)

@@ -32,8 +32,7 @@ _REFUSED = ("bf16_full_eval", "tf32")
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     dtypes = list(_dtypes(facts))
     casts = _casts(facts) if dtypes else ()
-    by_node = {finding.node: finding for finding in (*casts, *dtypes, *_arguments(facts))}
-    yield from by_node.values()
+    yield from {finding.node: finding for finding in (*casts, *dtypes, *_arguments(facts))}.values()
 
 
 def _arguments(facts: Facts) -> Iterator[Edit]:
