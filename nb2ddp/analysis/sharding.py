@@ -19,8 +19,6 @@ _INSTEAD = "use --strategy ddp, or --strategy balanced if the model does not fit
 # Attributes of a model that need no weights.
 _TELLING = frozenset("config device dtype generation_config name_or_path peft_config training".split())
 _SETTING = frozenset("eval train print_trainable_parameters num_parameters".split())
-_PREPARING = frozenset({"for_inference", "for_training"})
-_SHOWING = frozenset({"print", "display", "type", "id"})
 # Optimizers that need whole matrices, or that Unsloth refuses for shards.
 _OPTIMIZERS = ("galore", "apollo", "lion", "ademamix", "paged_lion", "paged_ademamix")
 # Keywords that Unsloth refuses with FSDP2, or that have not been shown to train the same run.
@@ -147,9 +145,9 @@ def _use(facts: Facts, node: cst.Name | cst.Attribute) -> Iterator[Refusal]:
 def _may_take(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call may get a sharded model; what functions of the notebook do with it is looked at there."""
     name = facts.qualified(call.func)
-    prepares = name.partition(".")[0] in libraries.UNSLOTH_PACKAGES and facts.method(call) in _PREPARING
+    prepares = name.partition(".")[0] in libraries.UNSLOTH_PACKAGES and facts.method(call).startswith("for_")
     looked_at = facts.is_trainer_class(call.func) or bool(facts.called_functions(call))
-    return prepares or looked_at or name in _SHOWING
+    return prepares or looked_at or name in ("print", "display", "type", "id")
 
 
 def _declined(use: str, node: cst.CSTNode) -> Refusal:

@@ -205,8 +205,7 @@ class Tree:
     def part(self, node: cst.CSTNode, items: Sequence[Item], order: Callable[[Item], int]) -> Sequence[Item]:
         """Return the part of some items, which are in order, that stands inside ``node``."""
         start, end = self._spans[node]
-        low = bisect.bisect_left(items, start, key=order)
-        return items[low : bisect.bisect_right(items, end, key=order)]
+        return items[bisect.bisect_left(items, start, key=order) : bisect.bisect_right(items, end, key=order)]
 
     def calls_in(self, node: cst.CSTNode) -> list[cst.Call]:
         """List the calls inside ``node``, itself included, in order."""
