@@ -38,6 +38,9 @@ from nb2ddp.source.cells import Statement
 _PYTHON = re.compile(r"""[\[(]?\s*(?:sys\.executable|f?["'](?:python|accelerate|torchrun|\{sys\.exec))""")
 
 _BY_LAMBDA = "this lambda writes on every rank, at the same time; make it a function with `def`"
+_EACH_TURN = (
+    "each rank runs this in its turn, for its statement changes the model: start it in a cell of its own"
+)
 _WITH_TRAINING = "this writes on every rank, for every rank needs its statement; write on a line of its own"
 
 
@@ -46,8 +49,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     assert last is not None  # the rule is of training
     by_one, shared = rank_zero_work.generation(facts)
     generating, gone = by_one | frozenset(shared), in_setup_step(facts)
+    turns = {statement for statement in generating if facts.runs(statement, facts.changes_model)}
     for statement in facts.top_statements:
-        if statement in generating and facts.runs(statement, facts.changes_model):
+        if statement in turns:
             yield Gate(statement, "in-turn", "all ranks generate, for this changes the model")
         elif statement in generating:
             yield Gate(statement, "rank-zero-then-wait", "only rank 0 generates")
@@ -72,7 +76,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if any(facts.is_made_of(call, run) for run in runs):
             continue
         statement = facts.statement(call)
-        if any(facts.is_made_of(call, run) for run in runs) or not generating.isdisjoint(facts.parents(call)):
+        if around := generating.intersection((statement, *facts.parents(call))):
+            if around & turns and why != rank_zero_work.WRITES:
+                yield Note(_EACH_TURN, call)
             continue
         if isinstance(facts.scope(call), cst.Lambda):
             if rank_zero_work.writes(facts, call):
@@ -86,7 +92,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if why == rank_zero_work.WRITES:
                 yield from _in_function(facts, call, statement)
             else:
-                yield from _running(facts, call, statement, why)
+                yield from _running(facts, call, why, turns)
             continue
         used, in_with = is_used_later(facts, statement, last), isinstance(statement, cst.With)
         used |= rank_zero_work.is_known_to_module(facts, call)
@@ -170,11 +176,17 @@ def _each_in_turn(
         yield Note("this writes on every rank, because its result is used", call)
 
 
-def _running(facts: Facts, call: cst.Call, statement: Statement, why: str) -> Iterator[Finding]:
-    """Run a program, or send something, once where all ranks call the function that does.
+def _running(facts: Facts, call: cst.Call, why: str, turns: set[Statement]) -> Iterator[Finding]:
+    """Run a program, or send something, once where all ranks call the function that does, or rank 0 has its turn.
 
     Elsewhere each rank runs its own: in a reward, or where a dataset makes its rows.
     """
+    statement = facts.statement(call)
+    tops = {top for top in facts.top_statements if turns and facts.runs(top, lambda other: other is call)}
+    if tops & turns:
+        once = tops <= turns and not parts_ranks(facts, statement)
+        yield Gate(statement, "rank-zero", why) if once else Note(_EACH_TURN, call)
+        return
     meets = facts.runs(statement, facts.needs_all)
     if meets or not called_by_all(facts, call) or _may_be_skipped(facts, call):
         if facts.fetches_artifact(call):

@@ -263,6 +263,62 @@ with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes the model
 t = SFTTrainer(llm)
 t.train()
 
+# case: a program that starts in the turn of rank 0 alone
+import subprocess
+from transformers import AutoModelForCausalLM
+net = AutoModelForCausalLM.from_pretrained("m")
+def sample(text):
+    net.eval()
+    subprocess.run(["say", text])
+    return net.generate(**x)
+print(sample("a"))
+t = SFTTrainer(net)
+t.train()
+# output
+import subprocess
+from transformers import AutoModelForCausalLM
+net = AutoModelForCausalLM.from_pretrained("m")
+def sample(text):
+    net.eval()
+    if ddp.is_main_process:  # nb2ddp: only rank 0 runs it
+        subprocess.run(["say", text])
+    return net.generate(**x)
+with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes the model
+    print(sample("a"))
+t = SFTTrainer(net)
+t.train()
+
+# case: programs of whose results something is made, or which a block starts, in each rank's turn
+import os, subprocess
+from transformers import AutoModelForCausalLM
+net = AutoModelForCausalLM.from_pretrained("m")
+def sample(text):
+    net.eval()
+    said = subprocess.check_output(["say", text])
+    return net.generate(said)
+print(sample("a"))
+with quiet():
+    os.system("say b")
+    net.eval().generate(**x)
+t = SFTTrainer(net)
+t.train()
+# output
+import os, subprocess
+from transformers import AutoModelForCausalLM
+net = AutoModelForCausalLM.from_pretrained("m")
+def sample(text):
+    net.eval()
+    said = subprocess.check_output(["say", text])
+    return net.generate(said)
+with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes the model
+    print(sample("a"))
+    with quiet():
+        os.system("say b")
+        net.eval().generate(**x)
+t = SFTTrainer(net)
+t.train()
+# note, line 6: each rank runs this in its turn, for its statement changes the model: start it in a cell of its own
+
 # case: an object that keeps a function which generates
 def sample():
     llm.generate(**x)
