@@ -154,10 +154,11 @@ def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
 
 
 def tracks(facts: Facts, call: cst.Call, packages: Collection[str] = libraries.TRACKERS) -> bool:
-    """Match ``trackio.init(...)`` and ``run.log(...)``; a callback begins to write when a Trainer calls it."""
+    """Match ``trackio.init(...)`` and ``run.log(...)``; no callback yet, nor the block ``with run.train():``."""
     name = facts.qualified(call.func)
-    made_by = () if name.endswith("Callback") else (name, *facts.origins(facts.owner(call) or call.func))
-    return any(made.partition(".")[0] in packages for made in made_by)
+    names = isinstance(facts.parent(call), cst.WithItem) and not facts.is_of_import(call.func)
+    made_by = () if names else (name, *facts.origins(facts.owner(call) or call.func))
+    return not name.endswith("Callback") and any(made.partition(".")[0] in packages for made in made_by)
 
 
 def opens_run(facts: Facts, call: cst.Call) -> bool:

@@ -123,6 +123,14 @@ class Session:
         self.run = ddp.on_main_process(clearml.Task.init)("p", task_type=clearml.Task.TaskTypes.training)
 Session().run.set_comment("begins")
 
+# case: a block of a tracker's run that only names what is logged in it
+import comet_ml
+experiment = comet_ml.Experiment(project_name="p")
+with experiment.train():
+    trainer = SFTTrainer(model, train_dataset=rows)
+    trainer.train()
+# note, line 2: this writes on every rank, because its result is used later
+
 # case: one that a function returns
 import comet_ml
 def opened():
