@@ -114,8 +114,9 @@ class _Split:
         if self.hooks != torch.utils.hooks.RemovableHandle.next_id:
             self.hooked = _hooks_of_notebook(self.model)
         if self.calls == 1 and (positions := _positions(self.model)):  # of iterators in sight
-            output, of_ranks = self._compute_whole(args, kwargs), _changed_for_good(self.model, positions)
-            self.takes = next((of for of in from_all_ranks(of_ranks) if of), [""])[0]
+            output = self._compute_whole(args, kwargs)
+            of_ranks = from_all_ranks(_changed_for_good(self.model, positions, name))
+            self.takes = next((of for of in of_ranks if of), [""])[0]
             return output
         if not parts.known:
             _warn_once(f"a batch is computed by every rank: {parts.obstacle}")

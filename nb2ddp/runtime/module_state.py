@@ -145,23 +145,24 @@ def _positions(model: Any) -> dict[_Path, tuple[_Position, bool]]:
     return {path: (_Position(found[path]), may) for path, may in zip(found, writes, strict=True)}
 
 
-def _changed_for_good(model: Any, before: dict[_Path, tuple[_Position, bool]]) -> list[str]:
-    """Return the names of those that a call has moved since then, and of files that the model's own code reads."""
-    now, read = _positions(model), _read_names(model)
-    named = [path for path in now if now[path][1] and (path[0] == "model" or path[1] in read)]
+def _changed_for_good(model: Any, before: dict[_Path, tuple[_Position, bool]], method: str) -> list[str]:
+    """Return the names of those that a call has moved since then, and of files that forward() or a method names."""
+    now, read = _positions(model), _read_names(model, ("forward", method))
+    named = [path for path in now if now[path][1] and str(path[-1 if path[0] == "model" else 1]) in read]
     return [str(path[-1]) for path in before if path in named or now.get(path, before[path]) != before[path]]
 
 
-def _read_names(model: torch.nn.Module) -> set[str]:
-    """Return what names of the script's a model's own classes read, and the functions of the script that they name."""
-    kinds = [kind for _, part in _own_parts(model) for kind in type(part).__mro__ if _is_own(kind.__module__)]
-    found, main = set[str](), vars(sys.modules["__main__"])
-    waiting = [value for kind in kinds for value in vars(kind).values()]
+def _read_names(model: torch.nn.Module, methods: tuple[str, ...] = ()) -> set[str]:
+    """Return what script's names a model's own classes read, or some ``methods`` and attributes, and all they call."""
+    kinds = [vars(of) for _, part in _own_parts(model) for of in type(part).__mro__ if _is_own(of.__module__)]
+    found, own = set[str](), [vars(sys.modules["__main__"]), *(kinds if methods else ())]
+    waiting = [value for kind in kinds for name, value in kind.items() if name in methods or not methods]
+    reading = ("LOAD_GLOBAL", *(("LOAD_ATTR", "LOAD_METHOD") if methods else ()))
     for function in waiting:
         if isinstance(function, types.FunctionType):
-            names = {at.argval for at in dis.get_instructions(function) if at.opname == "LOAD_GLOBAL"} - found
+            names = {at.argval for at in dis.get_instructions(function) if at.opname in reading} - found
             found |= names
-            waiting += [main[name] for name in names & main.keys()]
+            waiting += [of[name] for name in names for of in own if name in of]
     return found
 
 
@@ -250,16 +251,12 @@ def _is_of_notebook(hook: Any) -> bool:
     return getattr(function, "__module__", None) == "__main__" and not name.startswith("_nb2ddp_")
 
 
-def _is_batch_norm(part: torch.nn.Module) -> bool:
-    return isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
-
-
 def _unsynchronised(model: torch.nn.Module) -> list[torch.nn.Module]:
     """Let batch norms take their statistics from all ranks' rows, and return those that do not; on CPUs none can.
 
     Those of other classes than PyTorch's own may do more. What all rows give cannot be differentiated twice.
     """
-    norms = [part for part in model.modules() if _is_batch_norm(part)]
+    norms = [part for part in model.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)]
     plain = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
     on_gpus = [part for part in norms if all(value.is_cuda for value in part.state_dict().values())]
     are_known = all(type(part) in plain for part in norms) and not _is_in_own_code("create_graph")

@@ -24,7 +24,7 @@ from nb2ddp.runtime.call_results import (
 )
 from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.gradients import _sum_in_buckets
-from nb2ddp.runtime.module_state import _is_batch_norm, _is_of_library, _without_effects
+from nb2ddp.runtime.module_state import _is_of_library, _without_effects
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.output_gathering import _Joins
 from nb2ddp.runtime.random_numbers import _generators, _random_state, _set_random_state
@@ -121,7 +121,8 @@ class _Trials:
 
 def _left_differently(model: torch.nn.Module, one: _Trial, other: _Trial) -> list[str]:
     """Return what of the model two calls have left differently; a batch norm that is synchronised counts other rows."""
-    norms = tuple(f"{name}." for name, part in model.named_modules() if _is_batch_norm(part))
+    of_norms, parts = torch.nn.modules.batchnorm._BatchNorm, model.named_modules()
+    norms = tuple(f"{name}." for name, part in parts if isinstance(part, of_norms))
     return [
         name
         for name in {**one.changes, **other.changes}

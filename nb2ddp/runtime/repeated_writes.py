@@ -78,10 +78,11 @@ sys.modules[__name__].__class__ = _Module
 
 def _see_logs() -> None:
     """See what the notebook's own code logs; what is only compared logs nothing."""
-    handle, script = logging.Logger.handle, getattr(sys.modules["__main__"], "__file__", None)
+    handle = logging.Logger.handle
 
     def see(logger: logging.Logger, record: logging.LogRecord) -> None:
-        if script and os.path.basename(record.pathname) == os.path.basename(script):
+        names = (frame.f_globals.get("__name__") for frame in _frames(sys._getframe(1)))
+        if _run.effect is not None and _is_own(next((name for name in names if name != "logging"), "")):
             _end_trial("forward() logs")
         if not _run.comparing or _run.micro_batch is not None:
             handle(logger, record)

@@ -20,8 +20,8 @@ def save_plots() -> None:
         pyplot.close("all")
 
 
-def show(*values: Any, **_: Any) -> Any:
-    """Print what a notebook displays, on rank 0, or save a figure, and return its handle. No rank waits."""
+def show(*values: Any, **options: Any) -> Any:
+    """Print what a notebook displays, on rank 0, or save a figure; return a handle where asked to. No rank waits."""
     for value in values:
         of_plotly, of_matplotlib = (hasattr(type(value), name) for name in ("write_html", "gca"))
         if not (of_plotly or of_matplotlib):
@@ -30,7 +30,7 @@ def show(*values: Any, **_: Any) -> Any:
             path = f"plot_{next(_plot_numbers)}.{'html' if of_plotly else 'png'}"
             (value.write_html if of_plotly else value.savefig)(path)
     show.__dict__.update(update=show, display=show)  # as a handle of IPython's has
-    return show
+    return show if options.get("display_id") else None
 
 
 def on_main_process(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,6 +17,25 @@ TRAIN = "train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y))\
 
 # Every call changes the same, whatever its rows: the ranks divide the batches.
 DIVIDED = {
+    "files are open that forward() does not name": """
+        import io, tempfile
+        file = tempfile.TemporaryFile("w+")
+        def tell(text):
+            file.write(text)
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.lines = io.StringIO()
+            def forward(self, x):
+                return self.double(self.body(x))
+            def double(self, x):
+                return 2 * x
+            def save(self):
+                tell("saved")
+                self.lines.write("saved")
+        model = ddp.parallelize(Net())
+        model.save()
+    """,
     "a parameter is averaged with another one's": """
         class Net(Body):
             def __init__(self):
@@ -237,6 +256,19 @@ WHOLE = {
         class Net(Body):
             def forward(self, x):
                 logging.info("%d rows", len(x))
+                return self.body(x)
+        model = ddp.parallelize(Net())
+    """,
+    "a module beside the notebook logs": """
+        import logging, pathlib, sys
+        logging.basicConfig(filename="own.log", level=logging.INFO)
+        with ddp.main_process_first():
+            pathlib.Path("beside.py").write_text("import logging\\ndef tell(x):\\n    logging.info('%d', len(x))\\n")
+        sys.path.insert(0, ".")
+        import beside
+        class Net(Body):
+            def forward(self, x):
+                beside.tell(x)
                 return self.body(x)
         model = ddp.parallelize(Net())
     """,

@@ -32,6 +32,7 @@ ddp.save_plots()
 note(shown=list(shown))
 shown.append(2)
 ddp.save_plots()
+assert ddp.show() is None
 handle = ddp.show(figure(7), "a text", display_id=True)
 handle.update("another")
 handle.display(figure(8))
