@@ -3,7 +3,6 @@
 import contextlib
 import copyreg
 import functools
-import itertools
 import linecache
 import re
 import sys
@@ -81,16 +80,19 @@ def _is_to_divide() -> bool:
     below `if ddp.is_main_process`, or in another thread: such a call is this rank's own.
     """
     functorch: Any = torch._C._functorch
-    is_main = threading.current_thread() is threading.main_thread()
-    lines = ((frame.f_code.co_filename, frame.f_lineno) for frame in _script_frames())
     return (
         _run.meets
         and not _run.is_reading
         and torch._C._current_graph_task_id() == -1
         and not torch.jit.is_tracing()
         and functorch.peek_interpreter_stack() is None
-        and (torch.is_grad_enabled() or (is_main and not any(itertools.starmap(_asks_for_rank, lines))))
+        and (torch.is_grad_enabled() or not _may_be_alone())
     )
+
+
+def _may_be_alone() -> bool:
+    asks = any(_asks_for_rank(frame.f_code.co_filename, frame.f_lineno) for frame in _script_frames())
+    return asks or threading.current_thread() is not threading.main_thread()
 
 
 @functools.cache
