@@ -177,7 +177,7 @@ def _take_from_rank_0(held: list[dict[str, Any]]) -> None:
     sent = torch.tensor([float(of[name]) for of, name in places], dtype=torch.float64, device="cpu")
     dist.broadcast(sent, 0, group=_run.cpu_group)
     for (of, name), number in zip(places, sent.tolist(), strict=True):
-        if of[name] != number:  # 0 on one rank and 0.1 on another
+        if float(of[name]) != number:  # 0 on one rank and 0.1 on another
             of[name] = bool(number) if isinstance(of[name], bool) else number
 
 
