@@ -272,6 +272,21 @@ WHOLE = {
                 return self.body(x)
         model = ddp.parallelize(Net())
     """,
+    "a library prints from its buffer": """
+        import sys
+        text = "class Console:\\n    lines = []\\n    def print(self, line):\\n        self.lines.append(line)\\n" + (
+            "        print(*self.lines)\\n        self.lines.clear()\\n")
+        console = {"__name__": "a_library"}
+        exec(text, console)
+        console = console["Console"]()
+        class Net(Body):
+            def forward(self, x):
+                if self.training and x.max() > 1.5:
+                    console.print(f"{len(x)} rows")
+                    sys.stdout.writelines([f"{len(x)} rows\\n"])
+                return self.body(x)
+        model = ddp.parallelize(Net())
+    """,
     "backward() keeps gradients of rows": """
         class Seen(torch.autograd.Function):
             sums = []
