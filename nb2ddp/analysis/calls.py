@@ -109,8 +109,7 @@ class Calls(Kinds):
     def _items_of(self, value: cst.BaseExpression, index: int | None) -> Iterator[cst.CSTNode]:
         """Yield what a name of ``a, b = value`` gets: of a tuple, and of functions that return one, its own part."""
         functions = self.called_functions(value) if isinstance(value, cst.Call) and index is not None else ()
-        returned = [result for function in functions for result in self.returned(function)]
-        for whole in returned or [value]:
+        for whole in [result for function in functions for result in self.returned(function)] or [value]:
             parts = whole.elements if isinstance(whole, cst.Tuple | cst.List) and index is not None else ()
             yield parts[index].value if index is not None and index < len(parts) else whole
 

@@ -103,12 +103,10 @@ def called_by_all(facts: Facts, node: cst.CSTNode) -> bool:
     called after training, rank 0 runs.
     """
     callers = cache(partial(_callers, facts))
-    return all(_leads_on(facts, site, callers) for site in facts.sites(node, callers=callers))
+    return all(_leads(facts, site, callers) for site in facts.sites(node, callers=callers))
 
 
-def _leads_on(
-    facts: Facts, site: cst.CSTNode, callers: Callable[[cst.FunctionDef], Sequence[cst.Call]]
-) -> bool:
+def _leads(facts: Facts, site: cst.CSTNode, callers: Callable[[cst.FunctionDef], Sequence[cst.Call]]) -> bool:
     """Return whether all ranks come to a site that come to its function, and they all do, as far as can be seen."""
     for parent in facts.parents(site):
         waits = isinstance(parent, cst.While) and _waits(facts, parent)

@@ -25,8 +25,6 @@ _TOLD = dict.fromkeys(libraries.RANK_FUNCTIONS, "0") | {
     "get_world_size": "1",
     "is_torchelastic_launched": "False",
 }
-
-
 # The identifiers without which a notebook says nothing of ranks; "rank" alone is LoRA's, mostly.
 _WORDS = libraries.RANK_FUNCTIONS | libraries.RANK_ZERO_TESTS | libraries.LAUNCH_VARIABLES
 _WORDS |= {name.rpartition(".")[2] for name in libraries.PARALLEL_WRAPPERS}

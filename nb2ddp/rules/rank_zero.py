@@ -36,7 +36,6 @@ from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
 _PYTHON = re.compile(r"""[\[(]?\s*(?:sys\.executable|f?["'](?:python|accelerate|torchrun|\{sys\.exec))""")
-
 _BY_LAMBDA = "this lambda writes on every rank, at the same time; make it a function with `def`"
 _EACH_TURN = (
     "each rank runs this in its turn, for its statement changes the model: start it in a cell of its own"

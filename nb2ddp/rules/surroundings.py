@@ -42,7 +42,6 @@ _LOGINS = {
 }
 # What each package reads instead, from the environment.
 _TOKENS = {"huggingface_hub": "HF_TOKEN", "wandb": "WANDB_API_KEY"}
-
 # Words in the names of functions that open a port, not of those that connect to one.
 _SERVING = re.compile(r"launch|serve|start|run|listen|bind|spawn", re.IGNORECASE)
 _PORT = re.compile(r"(?:.*_)?port", re.IGNORECASE)
