@@ -52,8 +52,7 @@ class _SumOverRanks(torch.autograd.Function):
         return _WeighGradient.apply(grad, ctx.weight), None
 
 
-# The gradient of one of this rank's rows is world_size times the row's, to be averaged. Where a gradient is
-# itself differentiated, a penalty on its norm or a second derivative, each of these goes back by the other.
+# The gradient of one of this rank's rows is world_size times the row's, to be averaged. Each goes back by the other.
 class _TakeGradient(torch.autograd.Function):
     """Slice this rank's rows out of the whole batch's gradient, times world_size, for the mean over ranks."""
 

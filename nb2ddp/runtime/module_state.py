@@ -7,6 +7,7 @@ import contextlib
 import dis
 import functools
 import io
+import linecache
 import sys
 import types
 import weakref
@@ -252,15 +253,12 @@ def _is_of_notebook(hook: Any) -> bool:
 
 
 def _unsynchronised(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """Let batch norms take their statistics from all ranks' rows, and return those that do not; on CPUs none can.
-
-    Those of other classes than PyTorch's own may do more. What all rows give cannot be differentiated twice.
-    """
+    """Let batch norms take their statistics from all ranks' rows, and return those that do not; on CPUs none can."""
     norms = [part for part in model.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)]
     plain = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
     on_gpus = [part for part in norms if all(value.is_cuda for value in part.state_dict().values())]
     are_known = all(type(part) in plain for part in norms) and not _is_in_own_code("create_graph")
-    if norms and on_gpus == norms and are_known:
+    if norms and on_gpus == norms and are_known:  # SyncBatchNorm's gradients have no gradients
         _let_batch_norms_see_ranks()
         return []
     return norms
@@ -269,8 +267,7 @@ def _unsynchronised(model: torch.nn.Module) -> list[torch.nn.Module]:
 @functools.cache
 def _let_batch_norms_see_ranks() -> None:
     """Let batch norms compute as `SyncBatchNorm` where a model computes a rank's rows, and alone in all else."""
-    own: Any = torch.nn.modules.batchnorm._BatchNorm
-    of_ranks: Any = torch.nn.SyncBatchNorm
+    own, of_ranks = list[Any]((torch.nn.modules.batchnorm._BatchNorm, torch.nn.SyncBatchNorm))
     alone, together, of_rows = own.forward, of_ranks.forward, weakref.WeakSet[Any]()
 
     @functools.wraps(alone)
@@ -297,11 +294,8 @@ def _is_in_own_code(word: str) -> bool:
 
 @functools.cache
 def _words(path: str) -> set[Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            nodes = list(ast.walk(ast.parse(file.read())))
-    except (OSError, ValueError, SyntaxError):
-        return {"grad", "create_graph"}  # perhaps
+    text = "".join(linecache.getlines(path)) or "of.grad, of.create_graph"  # perhaps, where it cannot be read
+    nodes = list(ast.walk(ast.parse(text)))
     found = {node.value for node in nodes if isinstance(node, ast.Constant)}
     found |= {node.arg for node in nodes if isinstance(node, ast.keyword)}
     named = [node for node in nodes if isinstance(node, ast.Attribute)]
