@@ -47,6 +47,7 @@ class _Trial:
         self.changes: dict[str, list[Any]] = {}
         self.reads = _Reads(rows)
         self.drawn = self.from_given = False  # random numbers; from a generator that the notebook gives
+        self.draws_unseen, self.state = False, ""  # in a kernel; that of the generators after what was seen
         self.sets_state, self.in_python = False, ""  # a generator's; those of Python's and NumPy's after it
         self.in_16_bits, self.in_dynamo, self.seconds = False, False, math.inf
 
@@ -87,13 +88,16 @@ class _Trials:
         def draws() -> Iterator[None]:
             """See whether numbers are drawn from a state for the second time, or by another seed."""
             state = _digest(_generators())
+            trial.draws_unseen |= state != trial.state
             trial.sets_state |= state in states or torch.initial_seed() != seed
             yield
-            if _digest(_generators()) != state:
+            trial.state = _digest(_generators())
+            if trial.state != state:
                 trial.drawn = True
                 states.add(state)
 
         _set_random_state(self.start)
+        trial.state = _digest(_generators())
         rows = _RandomRows(start, end, parts.rows, draws, everywhere=True)
         try:
             with contextlib.ExitStack() as modes:
@@ -262,11 +266,14 @@ class _Comparison:
                 tolerance = _tolerance_of(whole.in_16_bits, 4 * difference)
                 self.expected = (whole.output, tolerance) if quiet is None else None
                 return None, difference, apart
-            if problem.startswith((_SETS_STATE, _IT_KEEPS)):  # a library's modules do so then, too
-                break
             if self.compiled is None:  # one more try, without modes
                 self.compiled = True
                 return self._compare(parts, kind, gradients=gradients)
+            unseen = whole.draws_unseen or whole.in_python != trials.in_python
+            if (
+                problem.startswith((_SETS_STATE, _IT_KEEPS)) or not unseen
+            ):  # so it is where they do not train, too
+                break
         return problem, difference, None
 
     def is_near(self, expected: tuple[Any, Callable[[torch.Tensor], float]], output: Any) -> bool:
