@@ -9,31 +9,33 @@ from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.unseen_gradients import _all_rows
 
 
-class _TakeRows(torch.autograd.Function):
-    """This rank's rows of a tensor that every rank has; backward gives every rank the gradient of all rows."""
-
-    @staticmethod
-    def forward(ctx: Any, whole: torch.Tensor, sizes: list[int], rank: int) -> torch.Tensor:
-        ctx.sizes = sizes
-        start = sum(sizes[:rank])
-        return whole[start : start + sizes[rank]].clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return _GatherGradient.apply(grad, ctx.sizes, _run.rank), None, None
-
-
+# The gradient of one of this rank's rows is world_size times the row's, to be averaged over the ranks: what goes back
+# through these is multiplied by the other ``power`` of it.
 class _GatherRows(torch.autograd.Function):
-    """The rows of all ranks; backward gives each rank the gradient of its own, to be averaged."""
+    """The rows of all ranks (``power`` 0), or the gradient of all rows from that of each rank's (-1)."""
 
     @staticmethod
-    def forward(ctx: Any, own: torch.Tensor, sizes: list[int], rank: int) -> torch.Tensor:
-        ctx.sizes = sizes
-        return _all_rows(own, sizes)
+    def forward(ctx: Any, own: torch.Tensor, sizes: list[int], power: int) -> torch.Tensor:
+        ctx.sizes, ctx.power = sizes, power
+        return _all_rows(own / _run.world_size if power else own, sizes)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return _TakeGradient.apply(grad, ctx.sizes, _run.rank), None, None
+        return _TakeRows.apply(grad, ctx.sizes, ctx.power + 1), None, None
+
+
+class _TakeRows(torch.autograd.Function):
+    """This rank's rows of what every rank has (``power`` 0), or of the gradient of all rows (1)."""
+
+    @staticmethod
+    def forward(ctx: Any, whole: torch.Tensor, sizes: list[int], power: int) -> torch.Tensor:
+        ctx.sizes, ctx.power, start = sizes, power, sum(sizes[: _run.rank])
+        own = whole[start : start + sizes[_run.rank]]
+        return own * _run.world_size if power else own.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return _GatherRows.apply(grad, ctx.sizes, ctx.power - 1), None, None
 
 
 class _SumOverRanks(torch.autograd.Function):
@@ -50,34 +52,6 @@ class _SumOverRanks(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         return _WeighGradient.apply(grad, ctx.weight), None
-
-
-# The gradient of one of this rank's rows is world_size times the row's, to be averaged. Each goes back by the other.
-class _TakeGradient(torch.autograd.Function):
-    """Slice this rank's rows out of the whole batch's gradient, times world_size, for the mean over ranks."""
-
-    @staticmethod
-    def forward(ctx: Any, whole: torch.Tensor, sizes: list[int], rank: int) -> torch.Tensor:
-        ctx.sizes = sizes
-        start = sum(sizes[:rank])
-        return whole[start : start + sizes[rank]] * _run.world_size
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return _GatherGradient.apply(grad * _run.world_size, ctx.sizes, _run.rank), None, None
-
-
-class _GatherGradient(torch.autograd.Function):
-    """The gradient of all rows from those of each rank's rows."""
-
-    @staticmethod
-    def forward(ctx: Any, own: torch.Tensor, sizes: list[int], rank: int) -> torch.Tensor:
-        ctx.sizes = sizes
-        return _all_rows(own / _run.world_size, sizes)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return _TakeGradient.apply(grad / _run.world_size, ctx.sizes, _run.rank), None, None
 
 
 class _WeighGradient(torch.autograd.Function):

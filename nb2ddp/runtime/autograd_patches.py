@@ -8,12 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from nb2ddp.runtime.autograd_collectives import (
-    _GatherGradient,
-    _GatherRows,
-    _SumOverRanks,
-    _TakeGradient,
-)
+from nb2ddp.runtime.autograd_collectives import _GatherRows, _SumOverRanks, _TakeRows
 from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.call_results import _graph
 from nb2ddp.runtime.run_state import _run
@@ -22,7 +17,7 @@ from nb2ddp.runtime.split_classes import _splits
 from nb2ddp.runtime.unseen_gradients import _mean_of_rows
 
 # what joins the ranks' parts of a model's outputs, or of a gradient, as PyTorch names the nodes of the graph
-_OF_PARTS = tuple(f"{of.__name__}Backward" for of in (_GatherRows, _SumOverRanks, _GatherGradient))
+_OF_PARTS = tuple(f"{of.__name__}Backward" for of in (_GatherRows, _SumOverRanks))
 
 
 class _MeanOverRanks(torch.autograd.Function):
@@ -67,7 +62,7 @@ def _average_asked_gradients() -> None:
             return found
         for place, (source, tensor) in enumerate(zip(sources, asked, strict=True)):
             if source is not None and found[place] is not None:
-                of_rows = _GatherGradient.apply(found[place], tensor.grad_fn.sizes, _run.rank)
+                of_rows = _GatherRows.apply(found[place], tensor.grad_fn.sizes, -1)
                 found = (*found[:place], of_rows, *found[place + 1 :])
         found = tuple(None if of is None else _MeanOverRanks.apply(of) for of in found)
         if options.get("create_graph") or (len(args) > 2 and args[2]):
@@ -83,12 +78,17 @@ def _source(outputs: list[Any], joined: Any) -> Any:
 
     None otherwise: the gradient of the joined rows is all there is.
     """
-    node = getattr(joined, "grad_fn", None)
-    if node is None or node.name() != _OF_PARTS[0]:
+    if not _is_joined(joined):
         return None
+    node = joined.grad_fn
     source, number = node.next_functions[0]
     is_shared = any(other is source for other in _graph(outputs, beside=node))
     return torch.autograd.graph.GradientEdge(source, number) if is_shared else None
+
+
+def _is_joined(output: Any) -> bool:
+    node = getattr(output, "grad_fn", None)
+    return node is not None and node.name() == _OF_PARTS[0] and node.power == 0
 
 
 def _show_whole_gradients() -> None:
@@ -104,18 +104,15 @@ def _show_whole_gradients() -> None:
         def of_rows(gradients: Any) -> Any:
             if gradients[number] is None:
                 return None
-            found = hook(_GatherGradient.apply(gradients[number], sizes, _run.rank))
-            own = None if found is None else _TakeGradient.apply(found, sizes, _run.rank)
+            found = hook(_GatherRows.apply(gradients[number], sizes, -1))
+            own = None if found is None else _TakeRows.apply(found, sizes, 1)
             return None if own is None else (*gradients[:number], own, *gradients[number + 1 :])
 
         return source.register_prehook(of_rows)
 
-    def is_joined(tensor: torch.Tensor) -> bool:
-        return tensor.grad_fn is not None and tensor.grad_fn.name() == _OF_PARTS[0]
-
     @functools.wraps(_register_hook)
     def register_hook(tensor: Any, hook: Callable[[torch.Tensor], Any]) -> Any:
-        if not is_joined(tensor):
+        if not _is_joined(tensor):
             return _register_hook(tensor, hook)
         handle = see(tensor, hook)
         if tensor.retains_grad:  # what is kept is what the hooks leave
@@ -134,7 +131,7 @@ def _show_whole_gradients() -> None:
 
     @functools.wraps(retain)
     def retain_grad(tensor: Any) -> None:
-        if is_joined(tensor) and not tensor.retains_grad:
+        if _is_joined(tensor) and not tensor.retains_grad:
             keep(tensor)
         retain(tensor)
 

@@ -124,7 +124,7 @@ class _Parts:
                 return leaf
             rows = _rows_first(leaf, dim)
             if differentiable and isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-                return _rows_first(_TakeRows.apply(rows, self.sizes, _run.rank), dim)
+                return _rows_first(_TakeRows.apply(rows, self.sizes, 0), dim)
             return _rows_first(rows[start:end], dim)
 
         args, kwargs = pytree.tree_unflatten([*map(part, self.leaves, self.dims)], self.spec)

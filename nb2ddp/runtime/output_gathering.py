@@ -201,7 +201,7 @@ class _Joins:
                 total = _SumOverRanks.apply(leaf, _best_weights(ways, parts)[_run.rank])
                 joined[number] = total if isinstance(joined[number], torch.Tensor) else total.item()
             elif dim is not None:
-                rows = _GatherRows.apply(_rows_first(leaf, dim), parts.sizes, _run.rank)
+                rows = _GatherRows.apply(_rows_first(leaf, dim), parts.sizes, 0)
                 joined[number] = _rows_first(rows, dim)
         return pytree.tree_unflatten(joined, spec)
 

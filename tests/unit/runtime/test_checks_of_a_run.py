@@ -71,11 +71,11 @@ FAULTS = {
             patch(ddp._DropoutRows, "_dropout", lambda of: lambda self, func, x, *more: x)
     """,
     "gradients of rows that are too small": """
-        ddp._TakeGradient.forward = staticmethod(lambda ctx, whole, sizes, rank: (
+        ddp._TakeRows.forward = staticmethod(lambda ctx, whole, sizes, power: (
             setattr(ctx, "sizes", sizes), whole[sum(sizes[:rank]):][:sizes[rank]].clone())[1])
     """,
     "gradients of another rank's rows": """
-        ddp._TakeGradient.forward = staticmethod(lambda ctx, whole, sizes, rank: (
+        ddp._TakeRows.forward = staticmethod(lambda ctx, whole, sizes, power: (
             setattr(ctx, "sizes", sizes), whole[:sizes[rank]] * world_size)[1])
     """,
     "gradients of a number without its weight": """
