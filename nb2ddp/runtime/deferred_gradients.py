@@ -31,4 +31,4 @@ def _mark(parameters: list[Any], kind: type[torch.Tensor]) -> None:
 
 def _may_defer() -> bool:
     """Return whether the notebook's own code looks at no gradient: it may do so on one rank alone, to log a norm."""
-    return not _is_in_own_code("grad")
+    return not _is_in_own_code(r"(?<!autograd)\.grad\b|\bgrad=|['\"]grad['\"]")

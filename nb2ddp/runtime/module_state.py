@@ -1,16 +1,15 @@
 """Call a model without effects: what a call changes in its modules is found, and put back."""
 
 import array
-import ast
 import collections
 import contextlib
 import dis
 import functools
 import io
 import linecache
+import re
 import sys
 import types
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -255,10 +254,9 @@ def _is_of_notebook(hook: Any) -> bool:
 def _unsynchronised(model: torch.nn.Module) -> list[torch.nn.Module]:
     """Let batch norms take their statistics from all ranks' rows, and return those that do not; on CPUs none can."""
     norms = [part for part in model.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)]
-    plain = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
     on_gpus = [part for part in norms if all(value.is_cuda for value in part.state_dict().values())]
-    are_known = all(type(part) in plain for part in norms) and not _is_in_own_code("create_graph")
-    if norms and on_gpus == norms and are_known:  # SyncBatchNorm's gradients have no gradients
+    # a comparison tells whether a library's computes otherwise; gradients of their gradients there are none
+    if norms and on_gpus == norms and all(map(_is_of_library, norms)) and not _is_in_own_code("create_graph"):
         _let_batch_norms_see_ranks()
         return []
     return norms
@@ -266,40 +264,56 @@ def _unsynchronised(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 @functools.cache
 def _let_batch_norms_see_ranks() -> None:
-    """Let batch norms compute as `SyncBatchNorm` where a model computes a rank's rows, and alone in all else."""
-    own, of_ranks = list[Any]((torch.nn.modules.batchnorm._BatchNorm, torch.nn.SyncBatchNorm))
-    alone, together, of_rows = own.forward, of_ranks.forward, weakref.WeakSet[Any]()
+    """Let batch norms normalise by all ranks' rows where a model computes a rank's, and by their own in all else."""
+    alone: Any = torch.nn.functional.batch_norm
+    of_rows = dict[int, bool]()
 
     @functools.wraps(alone)
-    def forward(norm: Any, rows: torch.Tensor) -> Any:
+    def batch_norm(rows: Any, mean: Any, *given: Any, **named: Any) -> Any:
         if torch._C._current_graph_task_id() < 0:  # in backward() a checkpoint computes once more what it did
-            (of_rows.add if _run.has_rows else of_rows.discard)(norm)
-        if norm not in of_rows:
-            return alone(norm, rows)
-        before, _run.is_hidden = _run.is_hidden, False  # it asks for the process group as libraries do
-        try:
-            return together(norm, rows)
-        finally:
-            _run.is_hidden = before
+            of_rows[id(mean)] = _run.has_rows
+        if of_rows.get(id(mean)) and rows.is_cuda and len(given) == 6 and given[3]:  # as PyTorch's call it
+            variance, weight, bias, _, momentum, eps = given
+            return _NormOfRows.apply(rows, weight, bias, mean, variance, momentum, eps, None, None)
+        return alone(rows, mean, *given, **named)
 
-    own.process_group, own._check_non_zero_input_channels = None, of_ranks._check_non_zero_input_channels
-    own.forward = of_ranks.forward = forward
+    torch.nn.functional.batch_norm = batch_norm
 
 
-def _is_in_own_code(word: str) -> bool:
-    """Return whether the notebook's own code has a word as an attribute, a text or an argument's name."""
+class _NormOfRows(torch.nn.modules._functions.SyncBatchNorm):
+    """PyTorch's, but that each layer's forward() there waits until the GPU has told which ranks have rows."""
+
+    @staticmethod
+    def forward(of: Any, rows: Any, weight: Any, bias: Any, *others: Any) -> Any:
+        """Take the running mean and variance, their momentum and epsilon."""
+        mean, *_, eps = settings = others[:4]
+        rows = rows if rows.is_contiguous(memory_format=torch.channels_last) else rows.contiguous()
+        count, kind = rows.numel() // rows.size(1), torch.promote_types(rows.dtype, torch.float32)
+        of_ranks = rows.new_zeros(_run.world_size, 3, rows.size(1), dtype=kind)
+        own = of_ranks[_run.rank]
+        # of no weight where a model selects another rank's rows alone
+        own[1:] = count or torch.tensor([[1], [1e-30]])
+        if count:
+            own[0], own[1] = torch.batch_norm_stats(rows, eps)
+        of.process_group = torch.distributed.group.WORLD
+        torch.distributed.all_reduce(of_ranks)
+        means, deviations, counts = of_ranks.unbind(1)
+        counts = counts[:, 0].to((rows if mean is None else mean).dtype)
+        found = torch.batch_norm_gather_stats_with_counts(rows, means, deviations, *settings, counts)
+        of.save_for_backward(rows, weight, *found, counts.to(torch.int32))
+        return torch.batch_norm_elemt(rows, weight, bias, *found, eps) if count else torch.empty_like(rows)
+
+
+def _is_in_own_code(pattern: str) -> bool:
+    """Return whether the notebook's own code has something that a regular expression describes."""
     own = [module for name, module in list(sys.modules.items()) if _is_own(name)]
-    return any(word in _words(getattr(module, "__file__", None) or "") for module in own)
+    return any(_is_in_file(getattr(module, "__file__", None) or "", pattern) for module in own)
 
 
 @functools.cache
-def _words(path: str) -> set[Any]:
-    text = "".join(linecache.getlines(path)) or "of.grad, of.create_graph"  # perhaps, where it cannot be read
-    nodes = list(ast.walk(ast.parse(text)))
-    found = {node.value for node in nodes if isinstance(node, ast.Constant)}
-    found |= {node.arg for node in nodes if isinstance(node, ast.keyword)}
-    named = [node for node in nodes if isinstance(node, ast.Attribute)]
-    return found | {of.attr for of in named if of.attr != "grad" or "autograd" not in ast.unparse(of.value)}
+def _is_in_file(path: str, pattern: str) -> bool:
+    text = "".join(linecache.getlines(path))
+    return not text or re.search(pattern, text) is not None  # perhaps, where it cannot be read
 
 
 def _is_of_library(part: torch.nn.Module) -> bool:
