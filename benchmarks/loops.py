@@ -184,6 +184,11 @@ LOOPS["fp32"] = (
     .replace("BATCH", "FULL")
 )
 LOOPS["batch norm"] = LOOPS["images"].replace("GroupNorm(8, width)", "BatchNorm2d(width)")
+LOOPS["batch norm fp32"] = (
+    LOOPS["batch norm"]
+    .replace("with torch.autocast(device, dtype=torch.bfloat16):\n            ", "")
+    .replace("import torch\n", "import torch\ntorch.backends.cudnn.allow_tf32 = False\n", 1)
+)
 
 GPU = {
     "STEPS": STEPS,
