@@ -113,6 +113,7 @@ def test_ranks_end_when_torchrun_is_killed(tmp_path: Path) -> None:
     assert "torchrun was killed and has left it behind" in output
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="a process is found in /proc")
 def test_ranks_end_when_torchrun_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its store answers no more, so no rank can ask another; it goes on to end the run."""

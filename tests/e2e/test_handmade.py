@@ -238,7 +238,14 @@ def test_a_notebook_half_converted_after_a_guide_trains_as_in_one_process(
     compared(tmp_path, path, single=plain_code(path), stack=stack)
 
 
-@pytest.mark.parametrize("code", [IN_FUNCTION, IN_STEPS, IN_MAIN], ids=["loop", "step", "main"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(IN_FUNCTION, id="loop"),
+        pytest.param(IN_STEPS, id="step", marks=pytest.mark.thorough),
+        pytest.param(IN_MAIN, id="main", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_loop_or_its_step_in_a_function_trains_as_in_one_process(tmp_path: Path, code: str) -> None:
     path = written(tmp_path, DATA.format(shuffle=True), code)
     done = compared(tmp_path, path, single=plain_code(path))

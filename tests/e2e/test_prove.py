@@ -58,7 +58,8 @@ def marked(script: Path) -> tuple[str, int] | None:
 HANGS = "evaluates_on_rank_0"  # judged in processes of its own, which show where they stand
 THOROUGH = frozenset(  # like others, or slow
     "device_map_auto_under_torchrun module_in_trainer saves_by_rank device_map_auto no_sampler rank_0_draws "
-    "whole_batch_each one_mean one_gpu_for_all averaged_by_hand".split()
+    "whole_batch_each one_mean one_gpu_for_all averaged_by_hand figures_of_one_rank doubled_batch no_seed on_cuda "
+    "rank_0_shuffles module_in_loop in_turns on_accelerate distributed_sampler".split()
 )
 
 

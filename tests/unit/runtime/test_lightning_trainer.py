@@ -354,7 +354,13 @@ trainer().fit(Fails(), rows())
     assert not any(rank.err for rank in ended.ranks[1:]), ended.text  # it is rank 0's error that they raise
 
 
-@pytest.mark.parametrize("options", ["devices=2", "devices=[0, 1]", "num_nodes=2", 'strategy="fsdp"'])
+REFUSED = ("devices=2", "devices=[0, 1]", "num_nodes=2", 'strategy="fsdp"')
+
+
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param(x, marks=() if x == "devices=2" else pytest.mark.thorough) for x in REFUSED],
+)
 def test_what_starts_processes_itself_is_refused(fail: Callable[..., Ended], options: str) -> None:
     assert "ValueError" in fail(f"trainer({options})").text
 
