@@ -16,6 +16,7 @@ class _Change:
 
     def __init__(self, before: Any, after: Any, items: Any = None) -> None:
         self.before, self.after, self.items = before, after, items
+        self.in_place = False  # a tensor or a container stayed the same one: it may have other names
 
     @property
     def added(self) -> Any:

@@ -35,8 +35,8 @@ from nb2ddp.runtime.value_copies import (
     _holder,
     _put_back,
     _read,
+    _refill,
     _remove,
-    _set_generator_state,
     _write,
 )
 
@@ -110,7 +110,8 @@ class _Figures:
         note.draws = _NOTHING if _are_same_states(state, after) else _drawn(state, after)
         now = self.snapshot()
         for path in {**before, **now}:
-            change = _changed(before.get(path), now.get(path))
+            old, new = before.get(path), now.get(path)
+            change = _changed(old, new)
             stays = self.rules.get(path) == "is set" or path in self.keeps
             if change is not None and path not in now and not self._is_gone(path, before[path][0]):
                 change.after = _UNTOLD  # it holds now what is not looked at
@@ -118,6 +119,7 @@ class _Figures:
                 _warn_once(_CACHES.format(_in_words(path)))
             elif change is not None:
                 note.changes[path] = change
+                change.in_place = old is not None and new is not None and old[0].value is new[0].value
             elif stays or (checked and not isinstance(now[path][0].value, _GROWS)):
                 note.values[path] = _sent(now[path][1])
         lists = {path for path in note.changes if isinstance(_kept(path, before, now), _GROWS)}
@@ -172,17 +174,16 @@ class _Figures:
             if rule == "copies":
                 self._put(path, [_read(*self._place(self.sources[path]))])
                 continue
-            holder, key = self._place(path)
-            now = _read(holder, key)
+            now = _read(*self._place(path))
             if rule == "grows":
                 if now is _ABSENT:
                     now = [] if not isinstance(change.items, set) else set()
                     self._put(path, now)
                 (now.update if isinstance(now, set) else now.extend)(self._at_home(path, change.items))
             elif rule == "adds":
-                self._put(path, _sum_of(now, change.added))
+                self._put(path, _sum_of(now, change.added), in_place=change.in_place)
             elif not change.is_untold:
-                self._put(path, change.after)
+                self._put(path, change.after, in_place=change.in_place)
         for path in new:  # in the order in which one process makes them: logs are printed in it
             holder, key = self._place(path)
             if isinstance(holder, dict) and key in holder:
@@ -266,13 +267,13 @@ class _Figures:
             self.owners[path] = inner
         return self.owners[path]
 
-    def _put(self, path: _Path, value: Any) -> None:
+    def _put(self, path: _Path, value: Any, *, in_place: bool = False) -> None:
         holder, key = self._place(path)
         now = _read(holder, key) if holder is not None else None
         if isinstance(value, str) and value == _ABSENT:
             _remove(holder, key)
-        elif _is_generator(now):
-            _set_generator_state(now, value)
+        elif _is_generator(now) or (in_place and now is not _ABSENT):
+            _refill(now, self._at_home(path, value))
         else:
             _write(holder, key, self._at_home(path, value))
 
