@@ -102,10 +102,11 @@ def _walk(
         if isinstance(value, torch.Tensor) or type(value).__module__ == "numpy":
             if not (isinstance(value, torch.Tensor) or _is_array(value)) or fits(place):
                 yield place
-        elif isinstance(value, _LEAVES) or _is_generator(value) or _cannot_go_back(value):
+        elif isinstance(value, _LEAVES) or _cannot_go_back(value):
             yield place
         else:
-            if isinstance(value, _GROWS) or (isinstance(value, dict) and len(value) > _MOST):
+            is_long = isinstance(value, dict) and len(value) > _MOST
+            if isinstance(value, _GROWS) or is_long or _is_generator(value):
                 yield place
             path = ("class", value.__qualname__) if isinstance(value, type) else place.path
             if owners is not None:
@@ -202,8 +203,10 @@ def _is_generator(value: Any) -> bool:
         return True
     if isinstance(value, random.Random):
         return not isinstance(value, random.SystemRandom)
-    kind = type(value)  # of NumPy's: generators, and what gives them bits
-    return kind.__module__.startswith("numpy.random") and bool({"random", "random_raw"} & {*dir(kind)})
+    is_numpys = any(kind.__module__.startswith("numpy.random") for kind in type(value).__mro__)
+    return is_numpys and bool(
+        {"random", "random_raw"} & {*dir(type(value))}
+    )  # it draws, or gives bits to what does
 
 
 def _cannot_go_back(value: Any) -> bool:
