@@ -21,7 +21,7 @@ from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.same_losses import _register_hook
 from nb2ddp.runtime.spot_checks import _checks
-from nb2ddp.runtime.unseen_gradients import _average_unseen, _sparse_names, _trained_by_name
+from nb2ddp.runtime.unseen_gradients import _average_unseen, _reduced, _sparse_names, _trained_by_name
 
 
 class _Bucket:
@@ -116,9 +116,9 @@ class _Averaging:
         filling: dict[Any, list[Any]] = {}
         for name, parameter in reversed(trained.items()):  # in the order in which backward() finds them
             if name in sparse:
-                _run.reduced.pop(id(parameter), None)
+                _reduced.pop(id(parameter), None)
                 continue
-            _run.reduced[id(parameter)] = weakref.ref(parameter)
+            _reduced[id(parameter)] = weakref.ref(parameter)
             bucket = filling.setdefault((parameter.dtype, parameter.device), [])
             bucket.append(parameter)
             if sum(p.numel() * p.element_size() for p in bucket) >= _BUCKET:
@@ -127,7 +127,7 @@ class _Averaging:
         for made in self.buckets:
             for parameter in made.parameters:
                 self.hooks[id(parameter)] = parameter.register_post_accumulate_grad_hook(self._hook(made))
-        _run.reduced.setdefault(id(self), weakref.ref(self))
+        _reduced.setdefault(id(self), weakref.ref(self))
 
     def _hook(self, bucket: _Bucket) -> Any:
         own, of = weakref.ref(self), weakref.ref(bucket)  # a parameter ends with its model

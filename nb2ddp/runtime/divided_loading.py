@@ -22,6 +22,7 @@ from torch.utils.data import _utils, dataloader
 from nb2ddp.runtime.read_rows import _DIFFERS, _FAILS, _ROWS_DRAW, _Asked, _looked_at, _Read, _sent_share
 from nb2ddp.runtime.run_state import _run, _say, _warn
 from nb2ddp.runtime.sent_rows import _as_tensor, _of_tensor, _rows_of_rank, _rows_of_ranks
+from nb2ddp.runtime.split_classes import _calls
 from nb2ddp.runtime.spot_checks import _checks
 
 _LEAST_WAIT = 0.005  # seconds that a batch is waited for, below which nothing is divided
@@ -103,11 +104,11 @@ _loadings: weakref.WeakKeyDictionary[Any, _Loading] = weakref.WeakKeyDictionary(
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
     """Mark what computes rows: a rank may do so alone, and the calls of models in it are not divided."""
-    before, _run.is_reading = _run.is_reading, True
+    before, _calls.is_reading = _calls.is_reading, True
     try:
         yield
     finally:
-        _run.is_reading = before
+        _calls.is_reading = before
 
 
 class _ScriptsIterator(dataloader._SingleProcessDataLoaderIter):
@@ -230,7 +231,7 @@ def _all_are_here() -> bool:
     """Return whether the other ranks take the same batch, here in the main thread."""
     has_group = dist.distributed_c10d.is_initialized()
     is_main = threading.current_thread() is threading.main_thread()
-    return _run.meets and has_group and not _run.reads_whole and is_main
+    return _run.meets and has_group and not _calls.reads_whole and is_main
 
 
 def _loading_of(loader: Any) -> _Loading | None:
@@ -253,7 +254,7 @@ def _divide_loading() -> None:
     if _run.world_size == 1:
         return
     # a Trainer's batches have an order of their own
-    _run.at_trainer.append(lambda: setattr(_run, "reads_whole", True))
+    _run.at_trainer.append(lambda: setattr(_calls, "reads_whole", True))
     module, fetcher = dataloader, _utils.fetch._MapDatasetFetcher
     module._SingleProcessDataLoaderIter = _ScriptsIterator
     module._MultiProcessingDataLoaderIter = _WorkersIterator

@@ -10,7 +10,7 @@ from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.object_collectives import _take_from_rank_0
 from nb2ddp.runtime.run_state import _run, _warn_once
 from nb2ddp.runtime.split_classes import _splits
-from nb2ddp.runtime.unseen_gradients import _reduce_unseen
+from nb2ddp.runtime.unseen_gradients import _reduce_unseen, _reduced
 
 
 @functools.cache
@@ -27,7 +27,7 @@ def _before_step(optimizer: Any, *_: Any) -> None:
     if _run.effect is None:  # else a model fits something to its rows
         _backward.flush()
         _reduce_unseen(optimizer)
-        if _run.meets and _run.reduced:
+        if _run.meets and _reduced:
             _take_from_rank_0(optimizer.param_groups)
 
 

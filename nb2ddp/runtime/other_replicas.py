@@ -8,12 +8,13 @@ import torch
 from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.run_state import _run
 
+_uncompared: list[weakref.ref[Any]] = []  # models that check_replicas() has not seen
 _gone: dict[tuple[str, str], str] = {}  # digests of models that are gone since the last comparison
 
 
 def _compare(model: torch.nn.Module) -> None:
     """Compare a model at the next comparison."""
-    _run.uncompared.append(weakref.ref(model))
+    _uncompared.append(weakref.ref(model))
     if _trained not in _run.of_loops:
         _run.of_loops.append(_trained)
 
@@ -21,7 +22,7 @@ def _compare(model: torch.nn.Module) -> None:
 def _compare_later(model: torch.nn.Module) -> None:
     """Compare a model at the next comparison: where it is gone by then, as it was in the end."""
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    weakref.finalize(model, _keep_digests, f"gone {len(_run.uncompared)}", trained).atexit = False
+    weakref.finalize(model, _keep_digests, f"gone {len(_uncompared)}", trained).atexit = False
     _compare(model)
 
 
@@ -55,11 +56,11 @@ def _take_uncompared(model: Any) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     known = {id(model), id(getattr(model, "module", None))}
-    for number, wrapped in enumerate(_run.uncompared):
+    for number, wrapped in enumerate(_uncompared):
         other = wrapped()
         if other is not None and id(other) not in known:
             known.add(id(other))
             found[str(number)] = other
     if model is not None:
-        _run.uncompared.clear()
+        _uncompared.clear()
     return found

@@ -43,8 +43,6 @@ class _Run:
         self.steps_of = collections.Counter[str]()  # of each optimizer, since the replicas were compared
         self.numbers = weakref.WeakKeyDictionary[Any, str]()  # of optimizers, by their first steps
         self.compared_steps = 0  # after how many steps the replicas were compared last
-        self.reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters that divided models average
-        self.uncompared: list[weakref.ref[Any]] = []  # models that check_replicas() has not seen
         # by model of a loop, what divides its calls: a _Split of divided_calls
         self.divided: weakref.WeakKeyDictionary[torch.nn.Module, Any] = weakref.WeakKeyDictionary()
         # each finds what was trained beside a model, by where it is, or digests of that
@@ -64,8 +62,6 @@ class _Run:
         self.is_hidden = False  # whether libraries find no process group
         self.has_rows = False  # whether a model computes this rank's rows of a batch, and the others theirs
         self.is_one_process = False  # whether this rank computes a batch that counts for all ranks
-        self.is_reading = False  # whether a DataLoader reads rows in the script's process
-        self.reads_whole = False  # whether every rank reads all rows of its batches
         self.checks: dict[str, Any] = {}  # what the spot checks have shown
         self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1
         self.watchdog: _Watchdog | None = None

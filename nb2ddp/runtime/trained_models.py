@@ -11,6 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from nb2ddp.runtime.divided_models import _see_calls, _start_dividing
 from nb2ddp.runtime.run_state import _run, _warn
 from nb2ddp.runtime.split_classes import _calls, _splits
+from nb2ddp.runtime.unseen_gradients import _reduced
 
 
 def parallelize_trained() -> None:
@@ -101,7 +102,7 @@ class _Search:
         return any(id(p) in self.waiting and self.waiting[id(p)]() is p for p in model.parameters())
 
     def _leave_out_divided(self) -> None:
-        averaged = [number for number, found in _run.reduced.items() if found() is not None]
+        averaged = [number for number, found in _reduced.items() if found() is not None]
         for number in [id(p) for model in list(_splits) for p in model.parameters()] + averaged:
             self.waiting.pop(number, None)
 

@@ -1,5 +1,6 @@
 """Average gradients over the ranks: of all parameters, or of those that no divided model averages."""
 
+import weakref
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ import torch.distributed as dist
 from nb2ddp.runtime.gradients import _sum_in_buckets
 from nb2ddp.runtime.run_state import _run
 
+_reduced: dict[int, weakref.ref[Any]] = {}  # by id: parameters that divided models average
 _DENSE = 99  # more than the sparse dimensions that a gradient may have
 
 
@@ -21,7 +23,7 @@ def _average_unseen(parameters: list[Any]) -> None:
 
     To do so once more changes nothing.
     """
-    if _run.reduced and _run.meets and dist.distributed_c10d.is_initialized():
+    if _reduced and _run.meets and dist.distributed_c10d.is_initialized():
         _average_gradients([p for p in parameters if p.requires_grad and not _is_reduced(p)])
 
 
@@ -47,7 +49,7 @@ def _average_gradients(parameters: list[Any]) -> None:
 
 def _is_reduced(parameter: Any) -> bool:
     """Return whether a divided model averages a gradient; the id of a parameter that is gone may be another's."""
-    known = _run.reduced.get(id(parameter))
+    known = _reduced.get(id(parameter))
     return known is not None and known() is parameter
 
 
