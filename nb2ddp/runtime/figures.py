@@ -64,13 +64,16 @@ class _Figures:
         self.tentative: set[_Path] = set()  # of a step's only micro-batch: other rules may explain it too
         self.now: _Values = {}  # as of the last snapshot
         self.devices: dict[_Path, torch.device] = {}  # where tensors were in the last snapshot
+        self.large: dict[_Path, _Place] = {}  # tensors and arrays that are no figures, as of then
 
     def snapshot(self) -> _Values:
         """Return what all values are now."""
         trainer = self.trainer()
         known = [trainer, trainer.model, *(part for _, part in _own_parts(trainer.model))]
         self.owners = {("trainer",): trainer, ("the notebook",): sys.modules["__main__"]}
-        places = _walk(_places(trainer), _is_small, map(id, known), self.owners)
+        self.large.clear()
+        fits: Any = lambda place: _is_small(place) or not self.large.setdefault(place.path, place)  # noqa: E731
+        places = _walk(_places(trainer), fits, map(id, known), self.owners)
         taken = {place.path: (place, _copied(place.value)) for place in places}
         self.holders = {path: (place.holder, place.key) for path, (place, _) in taken.items()}
         for path, (place, _) in taken.items():
@@ -98,9 +101,7 @@ class _Figures:
             with contextlib.redirect_stdout(printed):
                 note.result = compute()
         except BaseException as error:
-            for kind, value in note.events:
-                if kind == "print":
-                    sys.stdout.write(value)
+            sys.stdout.writelines(value for kind, value in note.events if kind == "print")
             if self.meets and isinstance(error, Exception):  # the notebook may handle it, on every rank
                 _exchange(None, error)
             raise
@@ -109,20 +110,20 @@ class _Figures:
         after = _random_state()
         note.draws = _NOTHING if _are_same_states(state, after) else _drawn(state, after)
         now = self.snapshot()
-        for path in {**before, **now}:
-            old, new = before.get(path), now.get(path)
-            change = _changed(old, new)
+        every = {**before, **now}
+        for path, (place, copy) in every.items():
+            change = _changed(before.get(path), now.get(path))
             stays = self.rules.get(path) == "is set" or path in self.keeps
-            if change is not None and path not in now and not self._is_gone(path, before[path][0]):
+            if change is not None and path not in now and not self._is_gone(path, place):
                 change.after = _UNTOLD  # it holds now what is not looked at
-            if change is not None and isinstance(_kept(path, before, now), functools._lru_cache_wrapper):
+            if change is not None and isinstance(place.value, functools._lru_cache_wrapper):
                 _warn_once(_CACHES.format(_in_words(path)))
             elif change is not None:
                 note.changes[path] = change
-                change.in_place = old is not None and new is not None and old[0].value is new[0].value
-            elif stays or (checked and not isinstance(now[path][0].value, _GROWS)):
-                note.values[path] = _sent(now[path][1])
-        lists = {path for path in note.changes if isinstance(_kept(path, before, now), _GROWS)}
+                change.in_place = path in before and before[path][0].value is place.value
+            elif stays or (checked and not isinstance(place.value, _GROWS)):
+                note.values[path] = _sent(copy)
+        lists = {path for path in note.changes if isinstance(every[path][0].value, _GROWS)}
         for path in [path for path in note.changes if any(path[:size] in lists for size in range(len(path)))]:
             del note.changes[path]  # an item that has come, or moved to another place
         return note
@@ -214,8 +215,6 @@ class _Figures:
             if not rules or (is_array and self.rules.get(path) == "adds" and "adds" not in rules):
                 return _in_words(path)
             self.rules[path] = rules[0]
-            if rules[0] != "copies":
-                self.sources.pop(path, None)
             (self.tentative.add if len(seen) == 1 else self.tentative.discard)(path)
         for notes in seen:
             if any(not _are_same_events(notes[0].events, note.events) for note in notes[1:]):
@@ -289,10 +288,6 @@ _CACHES = (
     "{} caches what it gives, on each rank for its own micro-batches: where that depends on more than the arguments, "
     "it is not what one process gives"
 )
-
-
-def _kept(path: _Path, before: _Values, now: _Values) -> Any:
-    return (now[path] if path in now else before[path])[0].value
 
 
 def _sum_of(now: Any, added: Any) -> Any:

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.figure_values import _NO_FIGURES, _is_small
-from nb2ddp.runtime.kept_values import _Place
+from nb2ddp.runtime.digests import _digest
+from nb2ddp.runtime.figure_rules import _in_words
+from nb2ddp.runtime.figure_values import _NO_FIGURES
 from nb2ddp.runtime.summed_gradients import _persistent
 
 
@@ -17,7 +18,7 @@ class _Held:
 
     def __init__(self, of: Any, *, looks: bool) -> None:
         self.buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in of.buffers]
-        self.trainer, self.parameters = of.trainer, of.trained
+        self.trainer, self.parameters, self.figures = of.trainer, of.trained, of.figures
         self.trained = {id(tensor) for tensor in (*of.trained, *of.of_model, *of.buffers)}
         self.looks = looks  # at values too: who writes to `.data` leaves no trace
         self.marks, self.places = self._marks(), self._marks_of(self.parameters)
@@ -27,8 +28,9 @@ class _Held:
         if any(buffer._version != version for buffer, version, _ in self.buffers):
             return "the model keeps running statistics of its batches, as a batch norm does"
         now = self._marks()
-        names = [name for name in {**self.marks, **now} if self.marks.get(name) != now.get(name)]
-        return next((f"a micro-batch changes `{name}`, which later ones may read" for name in names), "")
+        other = [key for key in {**self.marks, **now} if self.marks.get(key) != now.get(key)]
+        names = [key[0] for key in other if not key[1] or {key} <= self.marks.keys() & now.keys()]
+        return next((f"a micro-batch changes {name}, which later ones may read" for name in names), "")
 
     def has_moved(self) -> bool:
         """Return whether a micro-batch has written to trained parameters: and back, but for rounding, as SAM does."""
@@ -40,16 +42,17 @@ class _Held:
             for buffer, _, copied in self.buffers:
                 buffer.copy_(copied)
 
-    def _marks(self) -> dict[str, Any]:
-        return {name: self._marks_of(self._tensors(value)) for name, value in self._values()}
+    def _marks(self) -> dict[tuple[str, int], Any]:
+        return {key: self._marks_of(self._tensors(value)) for key, value in self._values()}
 
-    def _marks_of(self, tensors: list[torch.Tensor]) -> Any:
-        values = [tensor.detach() for tensor in tensors] if self.looks else []
-        kinds = [torch.float64 if value.is_floating_point() else None for value in values]  # to the last bit
-        sums = [str(value.sum(dtype=kind).item()) for value, kind in zip(values, kinds, strict=True)]
-        return [id(tensor) for tensor in tensors], [tensor._version for tensor in tensors], sums
+    def _marks_of(self, tensors: list[Any]) -> Any:
+        return [(id(of), getattr(of, "_version", 0), self.looks and _content(of)) for of in tensors]
 
-    def _values(self) -> Iterator[tuple[str, Any]]:
+    def _values(self) -> Iterator[tuple[tuple[str, int], Any]]:
+        """Yield values, each with its name, and with its id where only that counts which is changed in place."""
+        for path, (*_, value) in self.figures.large.items():
+            is_name = path[0] != "model" and len(path) - (path[0] == "class") <= 2
+            yield (_in_words(path), 0 if is_name else id(value)), value
         for values in (vars(self.trainer), vars(sys.modules["__main__"])):
             for name, value in list(values.items()):
                 if name in _NO_FIGURES or name[:2] == "__":
@@ -58,19 +61,25 @@ class _Held:
                     groups = [group["params"] for group in value.param_groups]
                     if all(id(parameter) in self.trained for group in groups for parameter in group):
                         continue  # the Trainer's own
-                is_large = isinstance(value, torch.Tensor) and not _is_small(_Place((), None, None, value))
-                if is_large or isinstance(value, torch.nn.Module | torch.optim.Optimizer):
-                    yield name, value
+                if isinstance(value, torch.nn.Module | torch.optim.Optimizer):
+                    yield (f"`{name}`", 0), value
 
-    def _tensors(self, value: Any) -> list[torch.Tensor]:
-        if isinstance(value, torch.Tensor):
-            return [value] * (id(value) not in self.trained)
+    def _tensors(self, value: Any) -> list[Any]:
         if not isinstance(value, torch.nn.Module):
-            return []
+            is_known = isinstance(value, torch.optim.Optimizer) or id(value) in self.trained
+            return [] if is_known else [value]
         if self.looks or value not in _of_held_modules:  # a walk through a large model takes milliseconds
             every = [*value.parameters(), *_persistent(value)]
             _of_held_modules[value] = [tensor for tensor in every if id(tensor) not in self.trained]
         return _of_held_modules[value]
 
 
+def _content(value: Any) -> str:
+    """Return what the change of any value in a tensor or an array changes: its sum, to the last bit, or a digest."""
+    if isinstance(value, torch.Tensor):
+        return str(value.detach().sum(dtype=torch.float64 if value.is_floating_point() else None).item())
+    return _digest(value) if value.nbytes < _MOST_BYTES else ""
+
+
+_MOST_BYTES = 1 << 29  # of an array: it may be a file
 _of_held_modules = weakref.WeakKeyDictionary[torch.nn.Module, list[torch.Tensor]]()  # as of the latest check

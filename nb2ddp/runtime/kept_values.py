@@ -186,10 +186,9 @@ def _is_metric(value: Any) -> bool:
 
 def _is_record(value: Any) -> bool:
     """Return whether a value of several parts, or of a class, changes only as another one takes its place."""
+    is_fixed = isinstance(value, frozenset | enum.Enum) or type(value).__module__ in _VALUES
     is_short = isinstance(value, tuple) and len(value) <= _MOST
-    if isinstance(value, frozenset | enum.Enum) or type(value).__module__ in _VALUES:
-        return True
-    return is_short and all(isinstance(item, _SIMPLE) for item in value)
+    return is_fixed or (is_short and all(isinstance(item, _SIMPLE) for item in value))
 
 
 def _is_array(value: Any) -> bool:
@@ -199,9 +198,7 @@ def _is_array(value: Any) -> bool:
 
 def _is_generator(value: Any) -> bool:
     """Return whether a value draws random numbers, from a state that can be set."""
-    if isinstance(value, torch.Generator):
-        return True
-    if isinstance(value, random.Random):
+    if isinstance(value, torch.Generator | random.Random):
         return not isinstance(value, random.SystemRandom)
     is_numpys = any(kind.__module__.startswith("numpy.random") for kind in type(value).__mro__)
     return is_numpys and bool(

@@ -24,9 +24,8 @@ class _Switches:
         self.before = {path: value for path, (_, value) in now.items() if isinstance(value, _SIMPLE)}
         for path, value in self.before.items() if before else ():
             old = before.get(path, _ABSENT)
-            if type(old) is type(value) and old == value:
-                continue
-            if path not in figures and (path[0] != "trainer" or str(path[1])[:1] != "_"):  # the library's
+            is_librarys = path[0] == "trainer" and str(path[1])[:1] == "_"
+            if (type(old) is not type(value) or old != value) and path not in figures and not is_librarys:
                 count = self.changes[path] = self.changes.get(path, 0) + 1
                 often = 2 * count > self.steps
                 found |= count in (1, 16, 256) if often else not count & (count - 1)

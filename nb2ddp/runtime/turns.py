@@ -65,7 +65,7 @@ class _Turns(_DividedSteps):
     def let_go(self) -> None:
         """Drop what a step was and what it held, the Trainer, too: that ends where the notebook's does."""
         self.samples, self.batches, self.notes, self.states, of = [], [], {}, [], self.figures
-        self.compute, of.base, of.now, of.holders, of.owners = None, {}, {}, {}, {}
+        self.compute, of.base, of.now, of.holders, of.owners, of.large = None, {}, {}, {}, {}, {}
 
     def expects(self, inputs: Any) -> bool:
         return self.turn < len(self.samples) and self.samples[self.turn] is inputs
