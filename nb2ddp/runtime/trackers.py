@@ -1,5 +1,6 @@
 """Let rank 0 alone draw plots and keep records: TensorBoard, MLflow, functions that write."""
 
+import contextlib
 import functools
 import itertools
 import os
@@ -34,8 +35,32 @@ def show(*values: Any, **options: Any) -> Any:
 
 
 def on_main_process(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` on rank 0; on the other ranks what does nothing, nor do its results. No rank waits."""
-    return function if is_main_process else _NoWriter()
+    """Return ``function`` on rank 0; on the other ranks what does nothing, nor do its results. No rank waits.
+
+    What a model lets a result of rank 0's do in a call of some rows, say log, it does once for the whole batch.
+    """
+    if not is_main_process or _run.world_size == 1:
+        return function if is_main_process else _NoWriter()
+
+    @functools.wraps(function)
+    def make(*args: Any, **options: Any) -> Any:
+        made: Any = _of_whole_batches(function)(*args, **options)
+        kind: Any = type(made)
+        with contextlib.suppress(TypeError):  # its class is one of Python's own, None say
+            object.__setattr__(made, "__class__", _class_of_whole_batches(kind))
+        return made
+
+    return make
+
+
+@functools.cache
+def _class_of_whole_batches(kind: Any) -> Any:
+    def get(self: Any, name: str) -> Any:
+        value = kind.__getattribute__(self, name)
+        return _of_whole_batches(value) if _run.effect is not None and callable(value) else value
+
+    members = {"__getattribute__": get, "__module__": kind.__module__, "__doc__": kind.__doc__}
+    return type(kind.__name__, (kind,), members)
 
 
 def tracking_uri(uri: Any) -> Any:
