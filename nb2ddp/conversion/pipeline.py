@@ -135,7 +135,7 @@ def _converted(notebook: Notebook, facts: Facts, options: Options, futures: Sequ
             return Conversion(notebook.path, "declined", declined=[error], source=notebook)
     files = {SCRIPT: script.text}
     if not options.single_file:
-        files[SUPPORT] = support_module(used_names(script.text, module_name(facts)))
+        files[SUPPORT] = support_module(used_names(script.text, module_name(facts), notebook.path.parent))
     if setup is not None:
         files[SETUP] = setup
     notes = [*secrets, *rewritten.notes, *_newer_python(facts)]

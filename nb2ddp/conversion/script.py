@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.training_arguments import libraries_know_ranks
@@ -119,7 +120,7 @@ def assemble(
     head.append("")
     if environment and _is_missing(facts, "os", environment):
         head += [_import("os", facts.our("os")), ""]
-    init = _init_block(facts, rewritten.needs, rest, options)
+    init = _init_block(facts, rewritten.needs, rest, options, notebook.path.parent)
     lines = [*map(Line, head), *environment, *map(Line, [*init, "", ""]), *rest]
     return Script(tuple(lines), rewritten.code, cells)
 
@@ -183,7 +184,9 @@ def _as_comments(source: str) -> list[str]:
     return [f"# {line}".rstrip() for line in source.splitlines()] if source.strip() else []
 
 
-def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], options: Options) -> list[str]:
+def _init_block(
+    facts: Facts, needs: Iterable[Need], body: Sequence[Line], options: Options, folder: Path
+) -> list[str]:
     """Return the init block, at the place of the first heavy import: the runtime module, and this rank's numbers."""
     given = ['strategy="fsdp"'] if options.strategy == "fsdp" else []
     given += [f"{need.kind}={need.value}" for need in needs if need.kind == "loads_share"]
@@ -195,7 +198,7 @@ def _init_block(facts: Facts, needs: Iterable[Need], body: Sequence[Line], optio
     modules = [name for name in ("os", "sys", "torch") if name in always or _is_missing(facts, name, body)]
     imports = [_import(name, facts.our(name)) for name in modules]
     if options.single_file:
-        ours = _runtime_in_script(facts, body)
+        ours = _runtime_in_script(facts, body, folder)
     else:
         ours = [
             "try:",
@@ -235,14 +238,12 @@ def _is_missing(facts: Facts, module: str, body: Sequence[Line]) -> bool:
     return False
 
 
-def _runtime_in_script(facts: Facts, body: Sequence[Line]) -> list[str]:
+def _runtime_in_script(facts: Facts, body: Sequence[Line], folder: Path) -> list[str]:
     """Return the lines that make the runtime module of its own text, for a script that is one file."""
     from nb2ddp.rendering import render
 
-    lines = render(
-        "script/single_file.py.j2",
-        load=facts.our("make_ddp_support"),
-        ddp=module_name(facts),
-        text=literal(support_module(used_names("\n".join(line.text for line in body), module_name(facts)))),
-    )
+    ddp = module_name(facts)
+    used = used_names("\n".join(line.text for line in body), ddp, folder)
+    text = literal(support_module(used))
+    lines = render("script/single_file.py.j2", load=facts.our("make_ddp_support"), ddp=ddp, text=text)
     return lines.rstrip("\n").split("\n")

@@ -124,6 +124,7 @@ _HEADER = re.compile(
 )
 # A name that a part defines for scripts.
 PUBLIC = re.compile(r'^(?:def |class |(?=\w+(?:: \w+)? = )|    if name == "(?=has_))([a-z]\w*)', re.MULTILINE)
+_IMPORTED = re.compile(r"^[ \t]*(?:import|from) (\w+)", re.MULTILINE)
 # Parts that come along for what a script with a Trainer, or a loop, says, though no line calls them.
 _OF_TRAINERS = {
     "predictions": re.compile(r"eval_|evaluat|predict|compute_metrics"),
@@ -167,14 +168,18 @@ def support_module(used: frozenset[str] | None = None) -> str:
     return f'"""{docstring}"""\n\n{_import_lines(imports)}\n' + "\n\n".join(bodies)
 
 
-def used_names(code: str, module: str) -> frozenset[str]:
+def used_names(code: str, module: str, folder: Path | None = None) -> frozenset[str]:
     """Return the names that a script's code takes from the runtime module, which it knows as ``module``.
 
-    Parts that no line of a script calls are named themselves.
+    Parts that no line of a script calls are named themselves. ``folder``: where the notebook is; what its modules do,
+    is out of the conversion's sight, and the run looks whether they write.
     """
     found = set(re.findall(rf"\b{re.escape(module)}\.([a-z]\w*)", code))
     if found & {"wrap_trainer", "prepare_trainer"}:
         found |= {part for part, said in _OF_TRAINERS.items() if said.search(code)}
+        imported = [folder / name for name in _IMPORTED.findall(code)] if folder else []
+        if any(path.with_suffix(".py").is_file() or any(path.glob("*.py")) for path in imported):
+            found.add("repeated_writes")
     if found & {"parallelize", "parallelize_trained"}:
         found |= {part for part, said in _OF_LOOPS.items() if said.search(code)}
     return frozenset({*found, "init"} if "init_ranks" not in found else found)

@@ -142,6 +142,18 @@ def test_what_drops_out_in_rows_travels_where_micro_batches_may_be_left_over(
     assert ("dropout_rows" in used_names(script, "ddp")) == travels
 
 
+@pytest.mark.parametrize(
+    ("beside", "travels"), [("helper.py", True), ("helper/steps.py", True), ("rows.py", False)]
+)
+def test_what_sees_writes_travels_where_a_module_is_beside_the_notebook(
+    tmp_path: Path, beside: str, travels: bool
+) -> None:
+    (tmp_path / beside).parent.mkdir(exist_ok=True)
+    (tmp_path / beside).write_text("def prepare(): open('a', 'w')\n")
+    script = "import torch\nif True:\n    from helper.steps import prepare\nddp.wrap_trainer(trainer)\n"
+    assert ("repeated_writes" in used_names(script, "ddp", tmp_path)) == travels
+
+
 def test_what_gathers_rows_travels_with_scripts_of_sentence_transformers() -> None:
     names = used_names("from sentence_transformers import losses\nddp.wrap_trainer(trainer)\n", "ddp")
     assert "_run.gathering = " in support_module(names)
