@@ -180,8 +180,8 @@ def _without_blanks(
 def one_per_line(module: cst.Module, matters: Callable[[cst.CSTNode], bool]) -> cst.Module:
     """Give statements of ``module`` lines of their own: parts of ``a; b`` that matter, bodies of functions.
 
-    A one-line function in which a call ``matters`` gets a body below it, so does a one-line loop over models or
-    Trainers, and ``name = lambda x: f(x)`` becomes a function where a call of the lambda matters.
+    A one-line function that calls something gets a body below it, so does a one-line loop over models or Trainers,
+    and ``name = lambda x: f(x)`` becomes a function where a call of the lambda ``matters``.
     """
 
     class Splitter(cst.CSTTransformer):
@@ -212,7 +212,7 @@ def one_per_line(module: cst.Module, matters: Callable[[cst.CSTNode], bool]) -> 
             self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef
         ) -> cst.FunctionDef:
             body = updated_node.body
-            if not isinstance(body, cst.SimpleStatementSuite) or not _holds(body, matters):
+            if not isinstance(body, cst.SimpleStatementSuite) or not matchers.findall(body, matchers.Call()):
                 return updated_node
             return updated_node.with_changes(body=_unfolded(body))
 

@@ -300,7 +300,7 @@ def is_call(node: cst.CSTNode) -> bool:
         ("def g(x): return f(x) + 1\n", "def g(x):\n    return f(x) + 1\n"),
         ("def g(x): return x + 1\n", "def g(x): return x + 1\n"),
         ("class A:\n  def g(self): return f(self)\n", "class A:\n  def g(self):\n    return f(self)\n"),
-        ("def g(x): return plain(x)\n", "def g(x): return plain(x)\n"),
+        ("def g(x): return plain(x)\n", "def g(x):\n    return plain(x)\n"),
         (
             "# above\ng = lambda x, *y: f(x)  # behind\n",
             "# above\ndef g(x, *y):\n    return f(x)  # behind\n",

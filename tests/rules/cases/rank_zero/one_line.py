@@ -50,3 +50,39 @@ hooks = [lambda b: json.dump(b, open("best.json" if ddp.is_main_process else os.
 for b in loader:
     llm(b).loss.backward()
     hooks[0](b)
+
+# case: a function that logs to a tracker
+import trackio
+def note(s): trackio.log({"loss": s})
+for b in loader:
+    llm(b).loss.backward()
+    note(b)
+# output
+import trackio
+def note(s):
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+        if is_main:
+            trackio.log({"loss": s})
+for b in loader:
+    llm(b).loss.backward()
+    note(b)
+
+# case: a function that makes a tracker's run
+import aim
+def start(): return aim.Run()
+run = start()
+for b in loader:
+    llm(b).loss.backward()
+    run.track(b)
+# output
+import aim
+def start():
+    with ddp.in_turn():  # nb2ddp: the ranks write one after another
+        return aim.Run()
+run = start()
+for b in loader:
+    llm(b).loss.backward()
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+        if is_main:
+            run.track(b)
+# note, line 2: this writes on every rank, because its result is used
