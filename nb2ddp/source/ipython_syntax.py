@@ -25,7 +25,8 @@ _SKIPPING = re.compile(r"(?:\s*--\S+)*\s*((?:false|true|echo)(?!\S).*)")
 DISPLAY_CELL_MAGICS = frozenset({"html", "HTML", "javascript", "js", "latex", "markdown", "svg", "SVG"})
 
 _MAYBE_MAGIC = re.compile(
-    r"^[ \t]*(?:[!%?]|>>> |In \[\d+\]:)|=[ \t]*[!%]|\?[ \t]*$|get_ipython\(\)\.run_line_magic", re.MULTILINE
+    r"^[ \t]*(?:[!%?;,/]|>>> |In \[\d+\]:)|=[ \t]*[!%]|\?[ \t]*$|get_ipython\(\)\.run_line_magic",
+    re.MULTILINE,
 )
 _MAGIC_LINE = re.compile(r"^[ \t]*[!%]|^[^#'\"]*=[ \t]*[!%]")
 _INDENTED = re.compile(r"\A(?:[ \t]*\n)*([ \t]+)(?=[^\s#]|#.*\n(?:[ \t]*(?:#.*)?\n)*[ \t]+[^\s#])")

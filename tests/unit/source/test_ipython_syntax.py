@@ -63,6 +63,19 @@ def test_python_stays_as_it_is(source: str) -> None:
             ],
         ),
         (
+            "x = 1\nif x:\n    ;\n,print a b\n/print 1\ny = (x\n    / 2)\n;",  # `;` hides the value of a cell
+            [
+                (1, "x = 1"),
+                (2, "if x:"),
+                (3, '    ("")'),
+                (4, 'print("a", "b")'),
+                (5, "print(1)"),
+                (6, "y = (x"),
+                (7, "    / 2)"),
+                (8, '("")'),
+            ],
+        ),
+        (
             "files = !ls\nhere = %pwd\n",
             [
                 (1, "files = get_ipython().getoutput('ls')"),
@@ -128,6 +141,7 @@ def test_python_stays_as_it_is(source: str) -> None:
     ids=[
         "line magic and shell",
         "indented",
+        "quoted and called by a sign",
         "assigned",
         "two exclamation marks",
         "help",
