@@ -135,7 +135,7 @@ def _secrets_in(folder: Path) -> Iterator[str]:
     for secret in scan(texts):
         cell = cells.place(secret.line) if secret.place == SCRIPT else None
         yield (
-            f"{secret.place}, line {secret.line}{f' ({cell})' if cell else ''}: a {secret.kind} is written here, "
-            "and so in what goes to the cluster: read it from the environment, and revoke it "
+            f"{secret.place}, line {secret.line}{f' ({cell})' if cell else ''}: a secret, {secret.kind}, is written "
+            "here, and so in what goes to the cluster: read it from the environment, and revoke it "
             f"(fingerprint {secret.fingerprint})"
         )

@@ -141,14 +141,18 @@ def push(
         wishes = replace(wishes, owner=click.prompt("Your Kaggle user name", err=True))
         made = bundle.bundle_of(folder, wishes, user)
     bundle.refuse_local(made.local, upload_data)
-    made.refuse_secrets(allow_secret)
+    uploads = bool(upload_data and made.local.names)
+    data = replace(wishes, local=("datasets/x/y", made.local.names))
+    sent = bundle.bundle_of(folder, data, user) if uploads else made  # which names the data's secrets, too
+    sent.refuse_secrets(allow_secret)
+    for unknown in sorted({*allow_secret} - {secret.fingerprint for secret in sent.secrets}):
+        say(f"--allow-secret {unknown}: no text that looks like a token has this fingerprint")
     for note in made.notes:
         say(note)
     if rehearsed:
         _rehearse_first(folder)
     copy = folder / (DRY_RUN if dry_run else PUSHED)
     made.check(copy)
-    uploads = bool(upload_data and made.local.names)
     if kaggle is None:
         if made.is_unowned:
             say("the owner is not known here: --owner names one, or sign in")
@@ -161,7 +165,7 @@ def push(
     if made.is_public:
         _confirm_public(made.ref, yes)
     if uploads:
-        wishes = _upload(kaggle, made, wishes, user, allow_secret, folder)
+        wishes = _upload(kaggle, made, wishes)
     work = _Work(kaggle, folder, user, yes, copy, str(made.metadata["title"]))
     if most is not None:
         work.run_sessions(wishes, most)
@@ -175,16 +179,12 @@ def push(
     echo(f"Next:\n{to_watch}  nb2ddp fetch {pushed.ref}", err=True)
 
 
-def _upload(
-    kaggle: Client, made: Bundle, wishes: Wishes, user: str | None, allowed: tuple[str, ...], folder: Path
-) -> Wishes:
-    """Send the local files, once they are known to hold no token; return the wishes with their dataset."""
-    from nb2ddp.kaggle import bundle, datasets
+def _upload(kaggle: Client, made: Bundle, wishes: Wishes) -> Wishes:
+    """Send the local files; return the wishes with their dataset."""
+    from nb2ddp.kaggle import datasets
 
     owner, _, slug = made.ref.partition("/")
     names = made.local.names
-    with_data = bundle.bundle_of(folder, replace(wishes, local=("datasets/x/y", names)), user)
-    with_data.refuse_secrets(allowed)
     with until_interrupted("interrupted; no run was started"):
         ref = datasets.upload(kaggle, owner, f"{slug}-data", made.local.base, names, say)
     return replace(wishes, local=(f"datasets/{ref}", names))

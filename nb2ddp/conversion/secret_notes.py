@@ -32,8 +32,8 @@ def secret_notes(notebook: Notebook) -> Iterator[Change]:
         number = numbers[int(index)]
         where = "here" if number else f"in {text}{secret.line}"
         why = (
-            f"a {secret.kind} is written {where}, and so in the script and the bundle: take it out, read it from "
-            f"the environment, and revoke it ('--allow-secret {secret.fingerprint}' lets push send what is none)"
+            f"a secret, {secret.kind}, is written {where}, and so in the script and the bundle: take it out, read it "
+            f"from the environment, and revoke it ('--allow-secret {secret.fingerprint}' lets push send what is none)"
         )
         yield Change(RULE, Place(number, secret.line) if number else None, why)
 

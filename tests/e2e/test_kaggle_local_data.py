@@ -89,9 +89,10 @@ def test_a_dry_run_sends_nothing_and_says_what_it_would(server: KaggleServer, fo
 
 def test_a_token_in_them_stops_the_upload(server: KaggleServer, folder: Path) -> None:
     Path("my_model/config.json").write_text(json.dumps({"token": TOKENS["huggingface-token"][0]}))
-    result = nb2ddp("push", "tiny", "--upload-data")
-    assert result.exit_code == 22, result.output
-    assert TOKENS["huggingface-token"][0] not in result.output
+    for more in ((), ("--dry-run", "--owner", "me")):
+        result = nb2ddp("push", "tiny", "--upload-data", *more)
+        assert result.exit_code == 22, result.output
+        assert TOKENS["huggingface-token"][0] not in result.output
     assert not server.datasets
 
 

@@ -280,13 +280,16 @@ def test_a_token_stops_the_push(
     fingerprints = re.findall(r"\[([0-9a-f]{12})\]", result.output)
     other = nb2ddp("push", "nb.ipynb", "--allow-secret", "0" * 12, *dry)
     assert other.exit_code == errors.SecretError.exit_code
+    assert "no text that looks like a token has" not in other.output
     assert nb2ddp("push", "nb.ipynb", "--allow-secret", fingerprints[0], *dry).exit_code == 0
 
 
 def test_placeholders_are_no_tokens(server: KaggleServer) -> None:
     cell = 'token = "hf_' + "x" * 34 + '"  # or "YOUR_HF_TOKEN", sk-...'
     write_notebook(Path("nb.ipynb"), [*NOTEBOOK, cell])
-    assert nb2ddp("push", "nb.ipynb").exit_code == 0
+    result = nb2ddp("push", "nb.ipynb", "--allow-secret", "0" * 12)
+    assert result.exit_code == 0
+    assert f"--allow-secret {'0' * 12}: no text that looks like a token has this fingerprint" in result.output
 
 
 def test_a_token_in_the_edited_script_stops_the_push(server: KaggleServer, converted: Path) -> None:

@@ -55,7 +55,7 @@ def test_each_format_warns(options: list[str], tmp_path: Path, monkeypatch: pyte
     result = CliRunner().invoke(main, ["convert", "nb.ipynb", *options])
     assert result.exit_code == 0
     said = " ".join(result.output.split())
-    assert "a Hugging Face token (hf_…) is written here" in said
+    assert "a secret, Hugging Face token (hf_…), is written here" in said
     assert f"--allow-secret {fingerprint}" in said
     assert TOKEN[4:] not in result.output
     assert TOKEN not in (tmp_path / "nb_ddp" / "report.json").read_text(encoding="utf-8")
@@ -80,7 +80,7 @@ def test_emit_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         result = CliRunner().invoke(main, ["emit", "--target", "slurm", source])
         assert result.exit_code == 0
         said = " ".join(result.output.split())
-        assert said.count("a Hugging Face token (hf_…) is written here") == 1, source
+        assert said.count("a secret, Hugging Face token (hf_…), is written here") == 1, source
         assert ("(cell 1, line 3)" in said) == (source == "nb_ddp")
         assert TOKEN not in result.output
     other = tmp_path / "nb_ddp" / "train_ddp.py"
