@@ -2,7 +2,8 @@
 
 The ranks begin with rank 0's random generators (random, NumPy, PyTorch), so that splits and shuffles that draw from
 them are the same on every rank, with a seed of the notebook's or without one. Texts hash alike on all ranks, so that a
-set has one order. What is left are generators and streams that take the system's random numbers.
+set has one order, and what a function seeds with nothing draws the same on all. Generators of a cell, and streams, get
+a seed.
 
 .. code-block:: diff
 
@@ -28,8 +29,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.outside import by_clock
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
-from nb2ddp.rewriting.runtime_calls import helper
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Rule
 from nb2ddp.source import cst_nodes
 
 SEED = "3407"
@@ -43,16 +43,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         name = facts.qualified(call.func)
         if _draws_for_itself(facts, call, name, streams):
             yield Edit.keyword(call, _SAME, "seed", SEED, "nb2ddp: the same on every rank")
-        unseeded = name in libraries.GENERATORS and not call.args
-        if unseeded and facts.runs_once(call):  # otherwise each call would draw the same again
+        if name in libraries.GENERATORS and not call.args and facts.runs_once(call):  # others draw anew
             yield Edit.to(call, _SAME, f"{cst_nodes.code_of(call.func)}({SEED})")
-        elif unseeded and not called_by_all(facts, call):
-            why = "no seed reaches this generator, so that each rank draws other numbers: give it one. Where batches"
-            yield Note(f"{why} differ by them, a loop ends, and a Trainer trains on rank 0's", call)
-        elif name in libraries.SEEDING and not call.args and called_by_all(facts, call):
-            drawn = f'int.from_bytes({facts.our("os")}.urandom(4), "little")'
-            code = f"{helper(facts, 'from_main_process')}(lambda: {drawn})"
-            yield Edit.to(call, _SAME, f"{cst_nodes.code_of(call.func)}({code})")
         if name in libraries.SEARCHES and not _draws_alike(facts, call):
             asks = any(facts.method(c) in ("optimize", "ask") for c in calls) or "optuna" not in name
             if asks or (facts.keyword(call, "storage") and facts.switch(call, "load_if_exists") != {True}):

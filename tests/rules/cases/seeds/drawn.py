@@ -34,13 +34,6 @@ np.random.seed(42)
 d = load_dataset("d", split="train", streaming=True)
 d = d.shuffle(seed=3407)
 
-# case: a function that a library calls for each row
-import numpy as np
-def mask(row):
-    return np.random.default_rng().random()
-d = d.map(mask)
-# note, line 3: no seed reaches this generator, so that each rank draws other numbers...
-
 # last cell
 from trl import SFTTrainer
 trainer = SFTTrainer(model, train_dataset=d)

@@ -16,6 +16,18 @@ for part in parts:
     row = pick(part)
     more = np.random.default_rng().choice(part)
 
+# case: a function that a library calls for each row
+import numpy as np
+def mask(row):
+    return np.random.default_rng().random()
+d = d.map(mask)
+
+# case: seeds that nobody gives
+import random
+import numpy as np
+random.seed()
+np.random.seed()
+
 # case: a generator with a seed
 import numpy as np
 r = np.random.default_rng(7)

@@ -28,11 +28,6 @@ g = torch.Generator().manual_seed(secrets.randbits(32))
 import secrets
 g = torch.Generator().manual_seed(ddp.from_main_process(lambda: secrets.randbits(32)))
 
-# case: none at all
-np.random.seed()
-# output
-np.random.seed(ddp.from_main_process(lambda: int.from_bytes(os.urandom(4), "little")))
-
 # case: in a function that all ranks call
 def pick(rows):
     random.seed(datetime.now().timestamp())
