@@ -15,7 +15,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis.kinds import Key, Kinds
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.analysis.tree import grouped
-from nb2ddp.source.cells import Binding, CodeCell, root_of
+from nb2ddp.source.cells import Binding, CodeCell, last_name, root_of
 
 _DEPTH = 6  # how many classes are gone through to the base that has a method
 Class = cst.ClassDef | str
@@ -120,8 +120,9 @@ class Calls(Kinds):
         if call not in self._functions:
             later = self._yields and not isinstance(self.parent(call), _ITERATING)  # [train(a), train(b)]
             found = [f for f in self.run_by(call.func) if not (later and self.is_generator(f))]
-            made = [d for d in self._class_named(call.func) if self.bases(d) <= _OF_FIELDS]
-            keeps = self._passes_on(call) or ((found or made) and not self._is_loose)
+            of_library = any(not self.bases(made) <= _OF_FIELDS for made in self.classes_named(call.func))
+            made = found or (self.fields_of(call) and not of_library)
+            keeps = self._passes_on(call) or (made and not self._is_loose)
             for argument in call.args if not keeps else ():
                 found += self._passed(argument.value)
             if isinstance(call.func, cst.Attribute) and call.func.attr.value in ("send", "__next__"):
@@ -166,7 +167,7 @@ class Calls(Kinds):
             yield from self._methods_of(function, by_name=True)
         elif isinstance(function, cst.Name):
             name = function.value
-            for definition in self._class_named(function):
+            for definition in self.classes_named(function):
                 for made_by in ("__init__", "__post_init__"):
                     yield from self._methods(definition, made_by)
         if not self.definitions(name):  # self.stopper(loss)
@@ -225,7 +226,7 @@ class Calls(Kinds):
             case cst.ListComp(elt=item) | cst.DictComp(value=item):
                 sources = (item,)
             case cst.Attribute(attr=attr) if attr.value not in _OF_MODULES or self._classes(key.value):
-                sources = self.assigned(attr.value)
+                sources = [*self.assigned(attr.value), *self._put_into.get(attr.value, ())]
             case cst.Subscript():
                 sources = [*self.item_values(key)] or (key.value,)
             case cst.IfExp(body=body, orelse=orelse):
@@ -254,8 +255,8 @@ class Calls(Kinds):
         found = [(item.value.value, value) for item, value in self._items if isinstance(item.value, cst.Name)]
         for call in self.live_calls:
             match call:
-                case cst.Call(cst.Attribute(cst.Name(name), cst.Name("append")), [given]):
-                    found.append((name, given.value))
+                case cst.Call(cst.Attribute(owner, cst.Name("append")), [given]):
+                    found.append((last_name(owner), given.value))
         return grouped(found)
 
     # ---- methods --------------------------------------------------------------------------------
@@ -268,7 +269,7 @@ class Calls(Kinds):
             return
         around = self.around(owner, cst.ClassDef)
         if isinstance(owner, cst.Call) and isinstance(owner.func, cst.Name) and owner.func.value == "super":
-            for base in self._bases(around) if around is not None else ():
+            for base in self.own_bases(around) if around is not None else ():
                 yield from self._methods(base, name)
             return
         classes = self._classes(owner)
@@ -294,25 +295,16 @@ class Calls(Kinds):
         if own := self._own(definition, name):
             yield from own
         elif depth:
-            for base in self._bases(definition):
+            for base in self.own_bases(definition):
                 if found := [*self._methods(base, name, depth - 1)]:
                     yield from found
                     return
-
-    def _bases(self, definition: cst.ClassDef) -> list[cst.ClassDef]:
-        bases = [base.value for base in definition.bases]
-        return [found for base in bases for found in self._class_named(base) if found is not definition]
-
-    def _class_named(self, node: cst.BaseExpression) -> list[cst.ClassDef]:
-        found = self.definitions(node.value) if isinstance(node, cst.Name) else ()
-        classes = [b.node for b in found if isinstance(b.node, cst.ClassDef)]
-        return classes[-1:]  # a later cell defines the class anew
 
     def _with_derived(self, base: cst.ClassDef) -> list[cst.ClassDef]:
         """Return a class, and those of the notebook that derive from it."""
         found = [base]
         for above in found:  # which grows meanwhile
-            found += [d for d in self.nodes(cst.ClassDef) if above in self._bases(d) and d not in found]
+            found += [d for d in self.nodes(cst.ClassDef) if above in self.own_bases(d) and d not in found]
         return found
 
     # ---- the class of a value -------------------------------------------------------------------

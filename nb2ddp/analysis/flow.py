@@ -101,12 +101,9 @@ class Flow(Names):
         for call in self.live_calls:
             if self.qualified(call.func) == "setattr" and len(call.args) == 3:
                 found.append((string_value(call.args[1].value) or "", call.args[2].value))
-        for made in self.nodes(cst.ClassDef):  # a dataclass is given its fields where it is made
-            fields = (f for f in self.nodes(cst.AnnAssign, within=made.body) if self.scope(f) is made)
-            names = [field.target.value for field in fields if isinstance(field.target, cst.Name)]
-            for call, arguments in self.calls_of(made.name.value):
-                found += zip(names, unnamed(arguments), strict=False)
-                found += ((name, given) for name in names if (given := keyword_of(call, name)) is not None)
+            names = self.fields_of(call)
+            found += zip(names, unnamed(call.args), strict=False)
+            found += ((name, given) for name in names if (given := keyword_of(call, name)) is not None)
         return grouped(found)
 
     def fields(self, name: str) -> list[Binding]:

@@ -21,8 +21,8 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.shell_commands import shell_calls
-from nb2ddp.analysis.training_loops import last_name
 from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import last_name
 
 
 @dataclass(frozen=True)

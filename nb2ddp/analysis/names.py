@@ -7,6 +7,7 @@ wins. Inside a function its own bindings come first, then the module's.
 from __future__ import annotations
 
 import bisect
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -16,6 +17,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.tree import Tree, grouped
 from nb2ddp.source.cells import Binding, CodeCell, Imported, Load, Scope, Statement, imported_modules, root_of
+from nb2ddp.source.cst_nodes import code_of
 
 
 class Names(Tree):
@@ -79,6 +81,31 @@ class Names(Tree):
     def definitions(self, name: str) -> Sequence[Binding]:
         """Return the bindings of a name by ``def`` and ``class``, in order, methods included."""
         return self._definitions.get(name, ())
+
+    def classes_named(self, node: cst.BaseExpression) -> list[cst.ClassDef]:
+        """Return the class of the notebook that an expression names; none where it names another thing."""
+        found = self.definitions(node.value) if isinstance(node, cst.Name) else ()
+        classes = [b.node for b in found if isinstance(b.node, cst.ClassDef)]
+        return classes[-1:]  # a later cell defines the class anew
+
+    def own_bases(self, definition: cst.ClassDef) -> list[cst.ClassDef]:
+        """List the notebook's classes that a class derives from directly."""
+        bases = [base.value for base in definition.bases]
+        return [found for base in bases for found in self.classes_named(base) if found is not definition]
+
+    def fields_of(self, call: cst.Call) -> list[str]:
+        """List the names under which a dataclass, a ``namedtuple`` or a namespace keeps what a call gives it."""
+        binding, line = self.binding(call.func), self.classes_named(call.func)
+        match binding and binding.value:
+            case cst.Call(func, [_, names, *_]) if self.qualified(func) == "collections.namedtuple":
+                return re.findall(r"\w+", code_of(names.value))
+        if self.qualified(call.func) in ("types.SimpleNamespace", "argparse.Namespace"):
+            return [argument.keyword.value for argument in call.args if argument.keyword is not None]
+        for above in line:  # which grows meanwhile
+            line += [base for base in self.own_bases(above) if base not in line]
+        fields = [(home, f) for home in reversed(line) for f in self.nodes(cst.AnnAssign, within=home.body)]
+        own = (f for home, f in fields if self.scope(f) is home)
+        return [code_of(f.target) for f in own if "ClassVar" not in code_of(f.annotation.annotation)]
 
     @cached_property
     def _module_level(self) -> list[tuple[int, str]]:

@@ -15,7 +15,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Statement, root_of
+from nb2ddp.source.cells import Statement, last_name, root_of
 
 _OPTIMIZER = re.compile(
     r"Adam|SGD|Lion|Adafactor|RMSprop|Adagrad|Adadelta|LAMB|Lamb(?!da)|LARS|Sophia|Prodigy|Muon|AdaBelief|Rprop|Shampoo|LBFGS"
@@ -61,12 +61,6 @@ def _stepped(facts: Facts) -> frozenset[str]:
     owners = [cst.ensure_type(call.func, cst.Attribute).value for call in steps]
     given = (argument.value for call in steps for argument in call.args)
     return frozenset(map(last_name, (*owners, *given))) - {""}
-
-
-def last_name(node: cst.BaseExpression) -> str:
-    """Return ``opt`` of ``self.opt``; "" for what is no name."""
-    node = node.attr if isinstance(node, cst.Attribute) else node
-    return node.value if isinstance(node, cst.Name) else ""
 
 
 def given_models(facts: Facts, call: cst.Call) -> list[cst.BaseExpression]:

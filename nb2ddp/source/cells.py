@@ -286,6 +286,12 @@ def root_of(node: cst.BaseExpression) -> cst.BaseExpression:
     return node
 
 
+def last_name(node: cst.BaseExpression) -> str:
+    """Return ``opt`` of ``self.opt``; "" for what is no name."""
+    node = node.attr if isinstance(node, cst.Attribute) else node
+    return node.value if isinstance(node, cst.Name) else ""
+
+
 def _dotted(node: cst.CSTNode) -> str:
     match node:
         case cst.Name(value=name):

@@ -343,3 +343,68 @@ Worker(fit)
 # %%
 evaluate(model)
 # answer: Worker(fit)
+
+# case: a namedtuple, whose field is called later
+from collections import namedtuple
+def fit():
+    for batch in loader:
+        model(batch).backward()
+Stage = namedtuple("Stage", "name, work")
+stages = [Stage("first", print), Stage("second", fit)]
+# %%
+for stage in stages:
+    stage.work()
+# %%
+evaluate(model)
+# answer: for stage in stages:
+# answer:     stage.work()
+
+# case: a field of a dataclass that derives from another, and a variable of the class
+from dataclasses import dataclass
+from typing import ClassVar
+def fit():
+    for batch in loader:
+        model(batch).backward()
+@dataclass
+class Named:
+    made: ClassVar[int] = 0
+    name: str
+@dataclass
+class Job(Named):
+    work: object
+job = Job("a", fit)
+# %%
+job.work()
+# %%
+evaluate(model)
+# answer: job.work()
+
+# case: a namespace, whose attribute is called later
+from types import SimpleNamespace
+def fit():
+    for batch in loader:
+        model(batch).backward()
+job = SimpleNamespace(name="a", work=fit)
+# %%
+job.work()
+# answer: job.work()
+
+# case: a list of an object, which keeps functions with their arguments
+def fit(epochs):
+    for batch in loader:
+        model(batch).backward()
+class Queue:
+    def __init__(self):
+        self.jobs = []
+    def add(self, function, *arguments):
+        self.jobs.append((function, arguments))
+    def work(self):
+        for function, arguments in self.jobs:
+            function(*arguments)
+queue = Queue()
+queue.add(fit, 2)
+# %%
+queue.work()
+# %%
+evaluate(model)
+# answer: queue.work()
