@@ -16,6 +16,21 @@ for row in rows:
     if ddp.from_main_process(lambda: time.time() - start > LIMIT):
         break
 
+# case: parentheses directly behind a keyword
+for row in rows:
+    loss.backward()
+    if(time.time() - start > LIMIT):
+        break
+    if not(time.time() - start < LIMIT)and(row):
+        break
+# output
+for row in rows:
+    loss.backward()
+    if(ddp.from_main_process(lambda: (time.time() - start > LIMIT))):
+        break
+    if not(ddp.from_main_process(lambda: (time.time() - start < LIMIT)))and(row):
+        break
+
 # case: a duration that is kept in a variable
 from transformers import TrainerCallback
 class Limit(TrainerCallback):
