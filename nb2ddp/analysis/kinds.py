@@ -336,8 +336,8 @@ class Kinds(Flow):
             return
         if self.is_imported(root.value):
             yield frozenset({name})
-        elif self.stars and root.value not in self.bound_names and root.value not in _BUILTINS:
-            yield frozenset(f"{module}.{name}" for module in self.stars)
+        elif self.collected.stars and root.value not in self.bound_names and root.value not in _BUILTINS:
+            yield frozenset(f"{module}.{name}" for module in self.collected.stars)
 
     def is_deleted(self, scope: Scope | None) -> bool:
         """Return whether ``del`` removes a model or a trainer from ``scope``, to free its memory."""

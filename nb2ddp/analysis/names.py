@@ -253,11 +253,6 @@ class Names(Tree):
         nodes = ((n, imported_modules(n)) for n in self.nodes(cst.Import, cst.ImportFrom))
         return tuple(n for n, names in nodes if any(name.partition(".")[0] == package for name in names))
 
-    @property
-    def stars(self) -> Sequence[str]:
-        """List the modules of which all names are imported, in order."""
-        return self.collected.stars
-
     @cached_property
     def uses_unsloth(self) -> bool:
         """Tell whether Unsloth, or a fork that kept its names, is imported."""

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import libcst as cst
-
 from nb2ddp.analysis import rank_zero_work
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
@@ -28,17 +26,12 @@ from nb2ddp.rewriting.findings import Finding, Rule
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    by_one, _ = rank_zero_work.generation(facts)
     for value in shared_names(facts):
-        if not _is_for_some(facts, value):
+        made_by = set(facts.calls_in(value)).__contains__
+        if not any(facts.runs(statement, made_by) for statement in by_one):
             why = "every rank must have the same name"
             yield from deferring(facts, value, why, wanted=lambda part: any(facts.calls_in(part)))
-
-
-def _is_for_some(facts: Facts, value: cst.BaseExpression) -> bool:
-    """Return whether rank 0 alone makes a name."""
-    by_one, _ = rank_zero_work.generation(facts)
-    calls = set(facts.calls_in(value))
-    return any(facts.runs(statement, lambda call: call in calls) for statement in by_one)
 
 
 rule = Rule("run-names", __doc__, find, of_training=True)
