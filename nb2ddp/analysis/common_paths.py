@@ -40,15 +40,16 @@ def binds_for_later(facts: Facts, statement: cst.CSTNode) -> bool:
     return any(not facts.contains(statement, use) for use in uses)
 
 
-def changes_state(facts: Facts, statement: cst.CSTNode) -> bool:
+def changes_state(facts: Facts, statement: cst.CSTNode, *, names: bool = True) -> bool:
     """Return whether a statement changes values that code outside it sees: a list, a count, a random generator.
 
     A ``with`` that writes a file may do so: ``f.write(row); rows.append(row)``. So may the functions that it calls.
+    Without ``names`` only attributes count, and what such functions change.
     """
-    return facts.once(_changing).solve(statement)
+    return facts.once(_changing_all if names else _changing_objects).solve(statement)
 
 
-def _changing(facts: Facts) -> Solver[cst.CSTNode, bool]:
+def _changing(facts: Facts, *, names: bool) -> Solver[cst.CSTNode, bool]:
     """Return what tells of a statement, an expression and the body of a function whether it changes such values."""
 
     def steps(node: cst.CSTNode) -> Generator[cst.CSTNode, bool, bool]:
@@ -56,7 +57,7 @@ def _changing(facts: Facts) -> Solver[cst.CSTNode, bool]:
         scope = facts.scope(node) if called else None
         if called and facts.nodes(cst.Global, cst.Nonlocal, within=node):
             return True
-        for name in facts.changes_in(node):
+        for name in facts.changes_in(node) if called or names else ():
             own = [binding for binding in facts.bindings(name) if binding.scope is scope]
             if called and own and not any(isinstance(binding.node, cst.Param) for binding in own):
                 continue
@@ -65,7 +66,7 @@ def _changing(facts: Facts) -> Solver[cst.CSTNode, bool]:
         for call in facts.calls_in(node):
             fits = facts.method(call) in ("fit", "fit_transform") or facts.qualified(call.func) == "next"
             sets = not called and facts.changes_model(call)  # a function that evaluates sets it back
-            if fits or sets or _draws_from_own(facts, call):
+            if sets or (names and (fits or _draws_from_own(facts, call))):
                 return True
             for function in facts.called_functions(call):  # what __init__ sets is new
                 if function.name.value != "__init__" and (yield function.body):
@@ -74,6 +75,9 @@ def _changing(facts: Facts) -> Solver[cst.CSTNode, bool]:
         return any(facts.changes(a) or isinstance(facts.parent(a), cst.AssignTarget) for a in attributes)
 
     return Solver(steps, False)
+
+
+_changing_all, _changing_objects = partial(_changing, names=True), partial(_changing, names=False)
 
 
 def _draws_from_own(facts: Facts, call: cst.Call) -> bool:

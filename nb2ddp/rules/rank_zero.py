@@ -38,7 +38,7 @@ from nb2ddp.source.cells import Statement
 _PYTHON = re.compile(r"""[\[(]?\s*(?:sys\.executable|f?["'](?:python|accelerate|torchrun|\{sys\.exec))""")
 _BY_LAMBDA = "this lambda writes on every rank, at the same time; make it a function with `def`"
 _EACH_TURN = (
-    "each rank runs this in its turn, for its statement changes the model: start it in a cell of its own"
+    "each rank runs this in its turn, for its statement changes what all train with: start it in another cell"
 )
 _WITH_TRAINING = "this writes on every rank, for every rank needs its statement; write on a line of its own"
 
@@ -48,10 +48,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     assert last is not None  # the rule is of training
     by_one, shared = rank_zero_work.generation(facts)
     generating, gone = by_one | frozenset(shared), in_setup_step(facts)
-    turns = {statement for statement in generating if facts.runs(statement, facts.changes_model)}
+    turns = {
+        s for s in generating if facts.runs(s, facts.changes_model) or changes_state(facts, s, names=False)
+    }
     for statement in facts.top_statements:
         if statement in turns:
-            yield Gate(statement, "in-turn", "all ranks generate, for this changes the model")
+            yield Gate(statement, "in-turn", "all ranks generate, for this changes what they train with")
         elif statement in generating:
             yield Gate(statement, "rank-zero-then-wait", "only rank 0 generates")
         if names := shared.get(statement):

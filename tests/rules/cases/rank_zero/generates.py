@@ -236,7 +236,7 @@ net = AutoModelForCausalLM.from_pretrained("m")
 def evaluate(net):
     net.eval()
     return net.generate(**x)
-with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes the model
+with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes what they train with
     print(evaluate(net.half()))
 t = SFTTrainer(net)
 t.train()
@@ -258,8 +258,55 @@ class Bot:
     def say(self):
         self.net.eval()
         return self.net.generate(**x)
-with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes the model
+with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes what they train with
     print(Bot(llm).say())
+t = SFTTrainer(llm)
+t.train()
+
+# case: functions that set attributes and items of what the ranks train with
+def ask(text):
+    tok.padding_side = "left"
+    return llm.generate(**tok(text))
+settings = {"rate": 1e-3}
+def draw():
+    settings["rate"] = 1e-4
+    return llm.generate(**x)
+print(ask("a"))
+print(draw())
+t = SFTTrainer(llm)
+t.train()
+# output
+def ask(text):
+    tok.padding_side = "left"
+    return llm.generate(**tok(text))
+settings = {"rate": 1e-3}
+def draw():
+    settings["rate"] = 1e-4
+    return llm.generate(**x)
+with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes what they train with
+    print(ask("a"))
+    print(draw())
+t = SFTTrainer(llm)
+t.train()
+
+# case: a function that fills what is its own
+def ask(texts):
+    answers = []
+    for text in texts:
+        answers.append(llm.generate(**tok(text)))
+    return answers
+print(ask(["a"]))
+t = SFTTrainer(llm)
+t.train()
+# output
+def ask(texts):
+    answers = []
+    for text in texts:
+        answers.append(llm.generate(**tok(text)))
+    return answers
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
+    if is_main:
+        print(ask(["a"]))
 t = SFTTrainer(llm)
 t.train()
 
@@ -283,7 +330,7 @@ def sample(text):
     if ddp.is_main_process:  # nb2ddp: only rank 0 runs it
         subprocess.run(["say", text])
     return net.generate(**x)
-with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes the model
+with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes what they train with
     print(sample("a"))
 t = SFTTrainer(net)
 t.train()
@@ -310,14 +357,14 @@ def sample(text):
     net.eval()
     said = subprocess.check_output(["say", text])
     return net.generate(said)
-with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes the model
+with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes what they train with
     print(sample("a"))
     with quiet():
         os.system("say b")
         net.eval().generate(**x)
 t = SFTTrainer(net)
 t.train()
-# note, line 6: each rank runs this in its turn, for its statement changes the model: start it in a cell of its own
+# note, line 6: each rank runs this in its turn, for its statement changes what all train with: start it in another cell
 
 # case: an object that keeps a function which generates
 def sample():
