@@ -252,7 +252,7 @@ def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:
         starts = facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS
         return not starts and any("train" in part.rpartition(".")[2].lower() for part in names | told)
     if owner is call.func:
-        return name != "train" or bool(call.args)
+        return name != "train" or bool(call.args) or facts.is_of_import(call.func)
     if name != "train":
         # a model is made before it is fitted: ImageOps.fit(image) is a function of a module
         of_module = isinstance(owner, cst.Name) and facts.is_imported(owner.value) and name == "fit"

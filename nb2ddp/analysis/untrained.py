@@ -15,7 +15,8 @@ from nb2ddp.analysis.training_loops import optimizers
 from nb2ddp.source import cst_nodes
 
 _START = "this notebook does not train"
-_NONE = f"{_START}, as far as nb2ddp can see"
+_NONE = "nb2ddp sees no training here that it could convert"
+_OUT_OF_SIGHT = "training in modules that it imports is not in sight"
 _UNSEEN = "nb2ddp cannot follow the training of"
 _TRAINS = re.compile(r"\.backward\(|\b\w*trainer\.train\(")
 _GRADIENTS = re.compile(r"(?:torch\.func|functorch)\.grad(?:_and_value)?")
@@ -31,7 +32,7 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
     text = matchers.Expr(matchers.SimpleString() | matchers.ConcatenatedString())
     if all(matchers.matches(top, matchers.SimpleStatementLine([text])) for top in facts.top_statements):
         return f"{_START}: its cells hold no code", None
-    nothing = f"{_NONE}: no Trainer, no loop with backward(), and no fit() of a model"
+    nothing = f"{_NONE}: no Trainer, no loop with backward(), and no fit() of a model; {_OUT_OF_SIGHT}"
     return next(_found(facts), (nothing, None))
 
 
@@ -126,4 +127,4 @@ def _inference(facts: Facts) -> _Found:
             does = "loads" if _LOADS.search(cst_nodes.code_of(call)) else "makes"
             text = f"{_NONE}: it {does} a model here, and no cell has a Trainer or a loop with backward()"
             others = "Inference and evaluation run on one GPU as they are"
-            yield f"{text}. {others}; training in modules that it imports is not in sight", call
+            yield f"{text}. {others}; {_OUT_OF_SIGHT}", call

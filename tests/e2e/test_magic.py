@@ -185,7 +185,7 @@ def test_wrong_arguments_read_as_ipythons_own(kernel: Kernel) -> None:
         "%%run_ddp --only\n\n": "there is nothing in this cell",
         "%%run_ddp --collect --show\nx = 1": "--collect runs nothing yet",
         "%%run_ddp --only\nx = = 1": "cell 15, line 2: this is not valid Python",
-        "%%run_ddp --only\nx = 1": "this notebook does not train",
+        "%%run_ddp --only\nx = 1": "nb2ddp sees no training here",
         "%%run_ddp --button\nx = 1": "--button is for a line",
         f"%%run_ddp --only --keep /proc/1/x --cpu\n{DATA}{MODEL}{LOOP}": "Name another folder with --keep",
         f"%%run_ddp --only --keep {__file__} --cpu\n{DATA}{MODEL}{LOOP}": "is a file; name a folder",
@@ -219,7 +219,7 @@ def test_help_has_examples(kernel: Kernel) -> None:
 def test_loading_twice_and_unloading(kernel: Kernel) -> None:
     kernel.run("%reload_ext nb2ddp")
     kernel.run("x = 1")
-    assert "does not train" in kernel.run("%run_ddp --cpu").text
+    assert "sees no training here" in kernel.run("%run_ddp --cpu").text
     kernel.run("%unload_ext nb2ddp")
     assert "not found" in kernel.run("%run_ddp --cpu").text
 

@@ -162,7 +162,7 @@ def test_files_that_the_notebook_names_come_along(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        (("print(1)",), "was not converted: .*does not train"),
+        (("print(1)",), "was not converted: .*sees no training here"),
         ((LOADS, "x = input()", TRAINS), "was not converted: .*keyboard"),
     ],
 )

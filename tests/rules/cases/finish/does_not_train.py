@@ -2,23 +2,23 @@
 
 # case: inference
 model.generate(**inputs)
-# decline: this notebook does not train, as far as nb2ddp can see: no Trainer, no loop with backward(), and no fit() of a model
+# decline: nb2ddp sees no training here that it could convert: no Trainer, no loop with backward(), and no fit() of a model; training in modules that it imports is not in sight
 
 # case: a model put into training mode
 model.train()
-# decline: this notebook does not train, as far as nb2ddp can see: ...
+# decline: nb2ddp sees no training here that it could convert: ...
 
 # case: a trainer that never trains
 from trl import SFTTrainer
 trainer = SFTTrainer(model)
-# decline, line 2: this notebook does not train, as far as nb2ddp can see: this SFTTrainer is made, and no call of its train() is in sight
+# decline, line 2: nb2ddp sees no training here that it could convert: this SFTTrainer is made, and no call of its train() is in sight
 
 # case: training in code that never runs
 from trl import SFTTrainer
 trainer = SFTTrainer(model)
 if False:
     trainer.train()
-# decline, line 2: this notebook does not train...
+# decline, line 2: nb2ddp sees no training here...
 
 # case: a function that is never called
 from trl import SFTTrainer

@@ -18,7 +18,7 @@ import pandas as pd
 # %%
 df = pd.read_csv('a.csv')
 df.describe()
-# answer: does not train, as far as nb2ddp can see: no Trainer, no loop with backward(), and no fit()
+# answer: sees no training here that it could convert: no Trainer, no loop with backward(), and no fit()
 # answer: no cell
 
 # case: no package
@@ -215,7 +215,7 @@ import torch
 # %%
 loss = f(x)
 loss.backward()
-# answer: does not train, as far as nb2ddp can see: this backward() is in no loop over batches
+# answer: sees no training here that it could convert: this backward() is in no loop over batches
 # answer: cell 2
 
 # case: a loop in a class that nothing makes
@@ -575,3 +575,21 @@ from transformers import BertConfig, BertModel
 model = BertModel(BertConfig())
 # answer: it makes a model here
 # answer: cell 1
+
+# case: a function of a module beside the notebook, with settings of its own
+from src.engine import train
+# %%
+train()
+# answer: this notebook calls `train()` of src, whose training nb2ddp does not convert
+# answer: cell 2
+
+# case: a class that changes what it keeps, without gradients
+import numpy as np
+class Net:
+    def update(self, step):
+        self.weights = self.weights + 0.1 * step
+# %%
+for step in steps:
+    Net().update(step)
+# answer: no fit() of a model; training in modules that it imports is not in sight
+# answer: no cell
