@@ -74,6 +74,12 @@ class ShellCall:
         return self.text.removeprefix("-a ").strip().strip("\"'")
 
     @property
+    def folder(self) -> str:
+        """Return the folder that ``%cd`` names, without quotes and backslashes, as a shell reads it."""
+        text = self.text.removeprefix("-q ").strip()
+        return re.sub(r"""(\{[^{}]*\})|\\(.)|["']""", r"\1\2", text) or "~"
+
+    @property
     def command(self) -> str:
         """Return the command line or script that the shell runs."""
         if self.kind == "line":
@@ -129,7 +135,7 @@ def _found(facts: Facts) -> Iterator[ShellCall]:
                 kind = "output" if attr == "getoutput" else "system"
                 yield ShellCall(call, kind, text=texts[0], computed=computed)
             elif attr in ("run_line_magic", "magic") and texts and None not in known:
-                name, _, text = " ".join(texts).partition(" ")
+                name, _, text = " ".join(texts).strip().partition(" ")
                 yield ShellCall(call, "line", name, text.strip())
             elif attr == "run_cell_magic" and len(texts) == 3 and None not in known:
                 yield ShellCall(call, "cell", texts[0], texts[1], texts[2])

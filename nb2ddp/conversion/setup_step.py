@@ -33,7 +33,7 @@ def setup_rule(step: InstallPlan) -> Rule:
 
 def _runner(facts: Facts, shell: ShellCall) -> Callable[[cst.CSTNode], cst.CSTNode]:
     if shell.kind == "line" and shell.name == "cd":
-        folder = command_code(shell.text.removeprefix("-q ").strip().strip("\"'") or "~", facts.bound_names)
+        folder = command_code(shell.folder, facts.bound_names)
         return lambda _: cst_nodes.expression(f"os.chdir(os.path.expanduser({folder}))")
     if shell.is_environment:
         name, value = shell.variable(facts.bound_names)

@@ -88,13 +88,12 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         code = f'{os}.environ["{name}"] = {value}'
         yield Edit(line, "%env sets an environment variable", partial(_small_statement, code=code))
     elif shell.name == "cd":
-        folder = shell.text.removeprefix("-q ").strip().strip("\"'") or "~"
-        if folder.startswith("-"):
+        if shell.folder.startswith("-"):
             why = "a script has no history of folders that %cd could go back in; name the folder"
             yield Decline(why, shell.call)
             return
-        path = command_code(folder, facts.names_at(shell.call))
-        path = f"{os}.path.expanduser({path})" if folder.startswith("~") else path
+        path = command_code(shell.folder, facts.names_at(shell.call))
+        path = f"{os}.path.expanduser({path})" if shell.folder.startswith("~") else path
         yield Edit.to(shell.call, "%cd changes the working folder", f"{os}.chdir({path})")
     elif shell.name in libraries.DISPLAY_MAGICS | (frozenset() if shell.text else _TIMING):
         yield Drop(statement, f"%{shell.name} is for the notebook alone")

@@ -15,6 +15,17 @@ os.chdir("/tmp")
 # output
 os.chdir("my folder")
 
+# case: quotes and backslashes as a shell reads them
+base = {"a": "x"}
+%cd drive/'My Drive'/project
+%cd /content/My\ Drive/x
+%cd {base["a"]}/"My Drive"
+# output
+base = {"a": "x"}
+os.chdir("drive/My Drive/project")
+os.chdir("/content/My Drive/x")
+os.chdir(f'{base["a"]}/My Drive')
+
 # case: home
 %cd
 # output

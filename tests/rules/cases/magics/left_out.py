@@ -16,3 +16,9 @@ x = 1
 # nb2ddp: %watermark is left out
 x = 1
 # note, line 1: %watermark is left out...
+
+# case: a space behind the percent sign
+% matplotlib inline
+x = 1
+# output
+x = 1
