@@ -30,7 +30,7 @@ from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
 _COLAB = "google.colab"
-_OF_ITS_PAGE = ("drive.", "data_table.", "output.", "widgets.", "runtime.", "files.download")
+_OF_ITS_PAGE = ("drive.", "data_table.", "output.", "widgets.", "runtime.", "files.download", "files.upload")
 _KILLING = re.compile(r"(?:\w+\.)*(?:9|15|SIGKILL|SIGTERM)")
 _KEYBOARD = frozenset({"input", "getpass.getpass"})
 # Logins that ask for a token, where they are given none by its name or by place.
@@ -101,7 +101,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 # Paths that no other machine has; what lies beside the notebook, `push` finds.
-_OF_THIS_MACHINE = re.compile(r"/content/g?drive/.|/(?:home|Users|media|mnt)/|/root/(?!\.)|[A-Za-z]:[\\/]")
+_OF_THIS_MACHINE = re.compile(r"/(?:content(?!/g?drive$)|home|Users|media|mnt)/.|/root/(?!\.)|[A-Za-z]:[\\/]")
 
 
 def _local_files(facts: Facts) -> Iterator[Note]:
@@ -114,7 +114,7 @@ def _local_files(facts: Facts) -> Iterator[Note]:
             found.setdefault(text, string)
     if found:
         named = ", ".join(f"`{path}`" for path in list(found)[:3]) + (" and others" if len(found) > 3 else "")
-        why = f"only this machine, or Colab's drive, has {named}: where the script runs elsewhere, name it relative to"
+        why = f"only this machine, or Colab's, has {named}: where the script runs elsewhere, name it relative to"
         why += " the notebook, and bring what it reads there. To Kaggle `nb2ddp push --upload-data` brings"
         yield Note(f"{why} that", next(iter(found.values())))
 
@@ -202,6 +202,9 @@ def _login(facts: Facts, call: cst.Call, package: str) -> Iterator[Finding]:
 
 def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
     line = facts.line_of(call)
+    made = facts.parent(call) if name == "files.upload" else None
+    if isinstance(made, cst.Assign) and not facts.loaded_names & {b.name for b in facts.bindings_in(made)}:
+        line = facts.line_of(made)
     if name == "userdata.get" and len(call.args) == 1:
         key, into = cst_nodes.code_of(call.args[0].value), facts.parent(call)
         target = cst_nodes.code_of(into.targets[0].target) if isinstance(into, cst.Assign) else ""

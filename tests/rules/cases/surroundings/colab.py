@@ -14,9 +14,17 @@ x = 1
 # output
 x = 1
 
-# case: an upload
+# case: an upload, whose files are read by their names
 from google.colab import files
 up = files.upload()
+x = 1
+# output
+x = 1
+
+# case: an upload that is read
+from google.colab import files
+up = files.upload()
+print(up["a.csv"])
 # decline, line 2: google.colab.files.upload is not there in a script; write what it is to do in Python
 
 # case: a secret for the environment, which takes no None
@@ -32,20 +40,20 @@ try:
 except ImportError:
     IN_COLAB = False
 if IN_COLAB:
-    up = google.colab.files.upload()
+    up = google.colab.files.upload()[0]
 
 # case: told by an import of a part of it
 try:
     from google.colab import drive, files
     drive.mount("/content/drive")
-    up = files.upload()
+    up = files.upload()[0]
     IN_COLAB = True
 except ImportError:
     IN_COLAB = False
 # output
 try:
     from google.colab import drive, files
-    up = files.upload()
+    up = files.upload()[0]
     IN_COLAB = True
 except ImportError:
     IN_COLAB = False
@@ -79,7 +87,8 @@ except FileNotFoundError:
 import sys
 if "google.colab" not in sys.modules:
     import google.colab
-    up = google.colab.files.upload()
+    up = google.colab.files.upload()[0]
+    print(up["a.csv"])
 # decline, line 4: google.colab.files.upload is not there in a script; write what it is to do in Python
 
 # case: where only Colab goes
@@ -87,9 +96,9 @@ import sys
 IN_COLAB = "google.colab" in sys.modules
 if IN_COLAB:
     from google.colab import files
-    up = files.upload()
+    up = files.upload()[0]
 # output
 import sys
 IN_COLAB = "google.colab" in sys.modules
 if IN_COLAB:
-    up = files.upload()
+    up = files.upload()[0]

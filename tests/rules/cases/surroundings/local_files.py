@@ -7,14 +7,19 @@ from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 # case: Colab's drive
 out = "/content/drive/MyDrive/out"
 frame = pd.read_csv("/content/gdrive/a.csv")
-# note, line 1: only this machine, or Colab's drive, has `/content/drive/MyDrive/out`, `/content/gdrive/a.csv`: where the script runs elsewhere, name it relative to the notebook, and bring what it reads there. To Kaggle `nb2ddp push --upload-data` brings that
+# note, line 1: only this machine, or Colab's, has `/content/drive/MyDrive/out`, `/content/gdrive/a.csv`: where the script runs elsewhere, name it relative to the notebook, and bring what it reads there. To Kaggle `nb2ddp push --upload-data` brings that
+
+# case: Colab's working folder
+frame = pd.read_csv("/content/rows/a.csv")
+root = "/content/"
+# note, line 1: only this machine, or Colab's, has `/content/rows/a.csv`: ...
 
 # case: folders and disks of a user
 from torchvision.datasets import ImageFolder
 model = AutoModelForCausalLM.from_pretrained("./")
 rows = ImageFolder(root="/home/me/faces")
 more = ImageFolder("D:/faces"), ImageFolder("/mnt/faces"), ImageFolder("/home/me/faces"), ImageFolder("/media/x")
-# note, line 3: only this machine, or Colab's drive, has `/home/me/faces`, `D:/faces`, `/mnt/faces` and others: ...
+# note, line 3: only this machine, or Colab's, has `/home/me/faces`, `D:/faces`, `/mnt/faces` and others: ...
 
 # case: what lies beside the notebook, what the hub or Kaggle has, and a drive that is mounted
 from google.colab.drive import mount
@@ -46,9 +51,9 @@ if IN_COLAB:
     root = "/content/drive/MyDrive/a"
 else:
     root = "/home/me/a"
-# note, line 9: only this machine, or Colab's drive, has `/home/me/a`: ...
+# note, line 9: only this machine, or Colab's, has `/home/me/a`: ...
 
 # case: the home of a rented machine, and what its programs keep there
 rows = pd.read_csv("/root/data/a.csv")
 key = "/root/.kaggle/kaggle.json"
-# note, line 1: only this machine, or Colab's drive, has `/root/data/a.csv`: ...
+# note, line 1: only this machine, or Colab's, has `/root/data/a.csv`: ...
