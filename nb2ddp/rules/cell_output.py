@@ -24,7 +24,12 @@ from nb2ddp.rewriting.runtime_calls import helper
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    draws, shows = facts.once(_drawing), facts.once(_showing)
+    draws = facts.once(_drawing)
+    ends = ("matplotlib.pyplot.show", "matplotlib.pyplot.close", helper(facts, "save_plots"))
+
+    def shows(call: cst.Call) -> bool:
+        return facts.qualified(call.func) in ends
+
     for cell in facts.cells:
         body = cell.module.body
         drawn = [place for place, statement in enumerate(body) if facts.runs(statement, draws)]
@@ -68,12 +73,6 @@ def _drawing(facts: Facts) -> Callable[[cst.Call], bool]:
         return facts.method(call) in _PLOTS and (named or facts.comes_from(call.func, "pandas"))
 
     return draws
-
-
-def _showing(facts: Facts) -> Callable[[cst.Call], bool]:
-    """Return a test for calls that show the figures, or close them."""
-    ends = ("matplotlib.pyplot.show", "matplotlib.pyplot.close", helper(facts, "save_plots"))
-    return lambda call: facts.qualified(call.func) in ends
 
 
 rule = Rule("cell-output", __doc__, find, balanced=True)

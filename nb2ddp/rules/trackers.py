@@ -32,7 +32,9 @@ from nb2ddp.rewriting.runtime_calls import helper
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for writer in _event_writers(facts):
         yield Edit.inside(writer, "only rank 0 writes event files", helper(facts, "event_writer"))
-    for store in _mlflow_stores(facts):
+    chosen = (c for c in facts.live_calls if facts.qualified(c.func) in libraries.CHOOSES_MLFLOW_STORE)
+    given = (call.args[0].value for call in chosen if len(call.args) == 1)
+    for store in (*given, *_assigned(facts, "MLFLOW_TRACKING_URI")):
         yield Edit.inside(store, "only rank 0 writes to this store", helper(facts, "tracking_uri"))
     begun = (call for call in facts.live_calls if facts.qualified(call.func) == "wandb.init")
     modes = (facts.keyword(call, "mode") for call in begun if not facts.is_after_training(call))
@@ -52,14 +54,6 @@ def _event_writers(facts: Facts) -> Iterator[cst.BaseExpression]:
         live = not facts.is_dead(named) and not facts.is_after_training(named)
         if live and not inside and facts.qualified(named) in libraries.EVENT_WRITERS:
             yield named
-
-
-def _mlflow_stores(facts: Facts) -> Iterator[cst.BaseExpression]:
-    """Yield the addresses that a notebook gives to MLflow, in calls and in its environment variable."""
-    for call in facts.live_calls:
-        if facts.qualified(call.func) in libraries.CHOOSES_MLFLOW_STORE and len(call.args) == 1:
-            yield call.args[0].value
-    yield from _assigned(facts, "MLFLOW_TRACKING_URI")
 
 
 def _assigned(facts: Facts, variable: str) -> Iterator[cst.BaseExpression]:
