@@ -212,6 +212,7 @@ WRITING_METHODS = frozenset(
 )
 # Methods of a Path that change files: they must happen once.
 WRITING_PATH_METHODS = frozenset("mkdir touch unlink rmdir rename replace symlink_to hardlink_to".split())
+DELETING_FUNCTIONS = frozenset("shutil.rmtree os.remove os.unlink os.rmdir".split())
 # Functions that find no file, or one too many, where another rank was there before.
 MOVING_FUNCTIONS = frozenset(
     "os.remove os.unlink os.rmdir os.removedirs os.rename os.renames os.replace os.mkdir os.makedirs shutil.move "

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import libcst as cst
 from libcst import matchers
 
+from nb2ddp import libraries
 from nb2ddp.analysis.common_paths import makes_folder
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.files import may_exist
@@ -22,6 +23,7 @@ from nb2ddp.source.cells import Statement
 
 # The script's init block imports these.
 _PROVIDED = frozenset({"os", "sys", "torch"})
+_OF_PACKAGES = frozenset({"site.getsitepackages", "site.getusersitepackages", "sysconfig.get_path"})
 # An install from local files: `-e .`, `-r requirements.txt`, `./a.whl`, `folder/package`; not from a URL.
 _FROM_FILES = re.compile(
     r"\s(?:-[er]|--requirement)[\s=]+(?!\w+[:+])|\s\.{1,2}/?(?:\s|\[|$)|\s(?!\w+[:+])(?:[\w.-]+/\w|\S+\.(?:whl|deb|tar\.gz)\b)"
@@ -48,9 +50,10 @@ def plan(facts: Facts) -> InstallPlan:
     """Find the installs and split the notebook into setup step and training script."""
     installs = (shell for shell in shell_calls(facts) if shell.is_install)
     tops = grouped((facts.top_statement(shell.call), shell) for shell in installs)
-    wanted = _slice(facts, {*tops, *_callers(facts, tops), *_preparations(facts, tops)})
+    removing = {top for top in facts.top_statements if tops and _removes_packages(facts, top)}
+    wanted = _slice(facts, {*tops, *removing, *_callers(facts, tops), *_preparations(facts, tops)})
     lines = {top: [facts.line_of(shell.call) for shell in shells] for top, shells in tops.items()}
-    useless = {top for top in wanted if lines.get(top) != [top] and _is_quiet(facts, top)}
+    useless = removing | {top for top in wanted if lines.get(top) != [top] and _is_quiet(facts, top)}
     while useless:  # a statement that stays in the script may read names of one that was to be removed
         gone = [*useless, *(line for top in tops if top not in useless for line in lines[top] if line)]
         bound = {name for top in useless for name in facts.binds_in(top) - _PROVIDED}
@@ -66,6 +69,12 @@ def plan(facts: Facts) -> InstallPlan:
         leftovers=tuple(top for top in wanted if top in useless),
         silenced=tuple(shell for top in mixed for shell in tops[top] if facts.line_of(shell.call) is None),
     )
+
+
+def _removes_packages(facts: Facts, statement: Statement) -> bool:
+    """Match ``for d in site.getsitepackages(): shutil.rmtree(f"{d}/x")``, which installs above and below it need."""
+    names = {facts.qualified(call.func) for call in facts.calls_in(statement)}
+    return not names.isdisjoint(libraries.DELETING_FUNCTIONS) and not names.isdisjoint(_OF_PACKAGES)
 
 
 def _callers(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterator[Statement]:

@@ -26,6 +26,7 @@ _INSTALL = re.compile(
       | (?:\S*python[\d.]*|\{sys\.executable\})\s+-m\s+ensurepip\b.*
       | \S*python[\d.]*\s+setup\.py\s+(?:-\S+\s+)*(?:install|develop)\b.*
       | pip3?-autoremove\b.*
+      | rm\s.*(?:site|dist)-packages\b.*
       | (?:add-apt-repository|apt-key)\b.*
       | (?:curl|wget)\b.*(?:install|setup)\S*\.sh\b.*
     )""",

@@ -34,8 +34,7 @@ from nb2ddp.rewriting.findings import Finding, Gate, Rule
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement, root_of
 
-_DELETING = frozenset({"shutil.rmtree", "os.remove", "os.unlink", "os.rmdir"})
-_ONLY_DELETES = _DELETING | libraries.FILE_TESTS | {"print", "os.path.join"}
+_ONLY_DELETES = libraries.DELETING_FUNCTIONS | libraries.FILE_TESTS | {"print", "os.path.join"}
 _MAKES_NONE = libraries.SHOWING_FUNCTIONS | frozenset(
     "str len int sorted list next torch.load numpy.load pandas.read_csv pandas.read_parquet json.load pickle.load "
     "peft.set_peft_model_state_dict".split()
@@ -95,7 +94,7 @@ def _deletes(facts: Facts, statement: Statement) -> Literal["", "files", "and ch
     if not isinstance(statement, cst.If) or statement.orelse is not None:
         return ""
     calls = {call: facts.qualified(call.func) for call in facts.calls_in(statement.body)}
-    gone = {_path(facts, call) for call, name in calls.items() if name in _DELETING}
+    gone = {_path(facts, call) for call, name in calls.items() if name in libraries.DELETING_FUNCTIONS}
     own, asked = facts.binds_in(statement), {_path(facts, call) for call in facts.calls_in(statement.test)}
     is_read = any(facts.is_read_outside(name, statement) for name in own)
     if not gone or not (_ONLY_DELETES.issuperset(calls.values()) or (gone & asked and not is_read)):

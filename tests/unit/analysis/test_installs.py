@@ -261,6 +261,31 @@ def test_the_step_installs_what_the_notebook_does(tmp_path: Path) -> None:
     assert run_setup(tmp_path, cell) == ["pip install a b c d>=1", "pip install -U a", "pip install -U b"]
 
 
+def test_packages_are_removed_between_the_installs_that_the_notebook_has_around_it(tmp_path: Path) -> None:
+    removes = """
+    import site, shutil
+    from pathlib import Path
+    for folder in map(Path, site.getsitepackages()):
+        for found in folder.glob("no_such_package*"):
+            shutil.rmtree(found)
+    """
+    cells = [
+        "!pip install a",
+        "!rm -rf /tmp/no/dist-packages/a*",
+        removes,
+        "!pip install --force-reinstall a",
+    ]
+    cells = [*map(dedent, cells), "import a\nimport shutil\nshutil.rmtree('old')"]
+    assert run_setup(tmp_path, *cells) == ["pip install a", "pip install --force-reinstall a"]
+    files = converted(*cells, TRAIN).files
+    order = [
+        files[SETUP].index(text) for text in ("install a", "rm -rf", "rmtree(found)", "--force-reinstall")
+    ]
+    assert order == sorted(order)
+    assert "packages" not in files[SCRIPT]
+    assert 'shutil.rmtree("old")' in files[SCRIPT].replace("'", '"')
+
+
 def test_a_failing_install_does_not_stop_the_step(tmp_path: Path) -> None:
     assert run_setup(tmp_path, "!pip fail\n!pip install fail\n!pip install b\n") == [
         "pip install fail",
