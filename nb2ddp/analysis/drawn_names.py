@@ -1,4 +1,4 @@
-"""Tell which names of runs and folders contain the time or a random id, so that all ranks have to take rank 0's.
+"""Tell which names of runs and folders contain the time, or an id that is rank 0's: all ranks have to take its own.
 
 A text is followed from where it is made: it may name a file, or is only shown, recorded or compared.
 """
@@ -29,40 +29,43 @@ _APART = cst.Lambda | cst.BaseComp | cst.Dict | cst.List | cst.Set | cst.Tuple |
 
 def is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
     """Return whether ``value`` is text with a time or an id in it; a time alone is used to measure something."""
-    drawn, is_text = False, cst_nodes.holds_text(value)
+    drawn = any(names_run(facts, attribute) for attribute in facts.nodes(cst.Attribute, within=value))
+    is_text = drawn or cst_nodes.holds_text(value)
     for call in facts.calls_in(value):
         name, method = facts.qualified(call.func), facts.method(call)
-        is_id = name in _IDS
+        is_id, around = name in _IDS, facts.parent(call)
+        measures = isinstance(around, cst.BinaryOperation) and isinstance(around.operator, cst.Subtract)
         if is_id or name in libraries.CLOCKS:
-            drawn |= not _is_measured(facts, call)
+            drawn |= not measures
         elif name not in _PLAIN and method not in _TO_TEXT:
             return False
         is_text |= is_id or name == "str" or method in _TO_TEXT
     return drawn and is_text and not facts.nodes(cst.NamedExpr, cst.Await, cst.Yield, within=value)
 
 
-def _is_measured(facts: Facts, call: cst.Call) -> bool:
-    """Match the clock of ``time.time() - start``: a duration."""
-    around = facts.parent(call)
-    return isinstance(around, cst.BinaryOperation) and isinstance(around.operator, cst.Subtract)
+def names_run(facts: Facts, node: cst.Attribute) -> bool:
+    """Match ``wandb.run.name``, and ``run.id`` of what W&B gives: the run is rank 0's alone."""
+    named = node.attr.value in ("name", "id", "dir") and not isinstance(facts.parent(node), cst.AssignTarget)
+    return named and (facts.qualified(node.value) == "wandb.run" or facts.comes_from(node, "wandb"))
 
 
 @asked_once
 def shared_names(facts: Facts) -> Collection[cst.BaseExpression]:
     """Return the names that every rank makes, before training ends, and that have to be rank 0's, in order."""
     found: dict[cst.BaseExpression, None] = {}
-    for call in facts.live_calls:
-        drawn = facts.qualified(call.func) in libraries.CLOCKS | _IDS
-        value = _name_around(facts, call) if drawn and not facts.is_after_training(call) else None
+    calls = (call for call in facts.live_calls if facts.qualified(call.func) in libraries.CLOCKS | _IDS)
+    runs = (node for node in facts.attributes if names_run(facts, node) and not facts.is_dead(node))
+    for source in sorted((*calls, *runs), key=facts.order):
+        value = None if facts.is_after_training(source) else _name_around(facts, source)
         if value is not None and _is_for_all(facts, value):
             found[value] = None
     return found
 
 
-def _name_around(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
-    """Return the largest name that a call is a part of."""
+def _name_around(facts: Facts, source: cst.BaseExpression) -> cst.BaseExpression | None:
+    """Return the largest name that a call or an attribute is a part of."""
     around: list[cst.BaseExpression] = []
-    for node in (call, *facts.parents(call)):
+    for node in (source, *facts.parents(source)):
         taker = facts.around(node, cst.Call) if isinstance(node, cst.BaseSimpleComp) else None
         if taker is not None and facts.method(taker) == "join":
             around.clear()  # "".join(secrets.choice(letters) for _ in range(8)): only all of it is a name
@@ -98,7 +101,9 @@ def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
         return home is None and not (isinstance(made, cst.Call) and _keeps(facts, made))
     if facts.runs_once(inner) and not isinstance(holder, cst.Arg | cst.Lambda):
         return True
-    return not any(_is_for_each_row(facts, place) for place in places) and is_kept(facts, value)
+    loops = [loop for place in places for loop in facts.loops_to(place)]
+    over_rows = (o for o in loops if isinstance(o, cst.BaseComp) or not facts.runs(o, facts.is_training))
+    return next(over_rows, None) is None and is_kept(facts, value)
 
 
 def _is_of_process(facts: Facts, value: cst.BaseExpression) -> bool:
@@ -135,12 +140,6 @@ def _keeps(facts: Facts, call: cst.Call) -> bool:
     name = facts.qualified(call.func)
     own = bool(facts.definitions(name) or facts.called_functions(call))
     return own or name in libraries.SETTINGS_MAKERS or facts.is_arguments_class(call.func)
-
-
-def _is_for_each_row(facts: Facts, node: cst.CSTNode) -> bool:
-    """Return whether a loop in which nothing trains leads to a node: one over the data, say."""
-    loops = facts.loops_to(node)
-    return any(isinstance(loop, cst.BaseComp) or not facts.runs(loop, facts.is_training) for loop in loops)
 
 
 def is_kept(facts: Facts, value: cst.BaseExpression) -> bool:

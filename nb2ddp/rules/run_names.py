@@ -1,4 +1,4 @@
-"""Generate run names that contain the time or a random id on rank 0, and broadcast them.
+"""Generate run names that contain the time, a random id or that of W&B's run on rank 0, and broadcast them.
 
 Otherwise each process gets another name: the ranks would read and write in different folders, and one rank would
 look for a checkpoint that another one has.

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from nb2ddp.analysis.drawn_names import names_run, shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
@@ -94,8 +95,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _ports(facts) if options.strategy == "ddp" else ()
     if options.strategy == "ddp" and facts.imports_of("wandb"):
         for attribute in facts.attributes:
-            of_run = facts.qualified(attribute.value) == "wandb.run" or facts.comes_from(attribute, "wandb")
-            if attribute.attr.value in ("name", "id") and of_run and not facts.is_dead(attribute):
+            shared = any(facts.contains(value, attribute) for value in shared_names(facts))
+            if names_run(facts, attribute) and not (shared or facts.is_dead(attribute)):
                 why = "only rank 0 has this W&B run: on the other ranks its name differs, so do not use it in a path"
                 yield Note(why, attribute)
 

@@ -269,3 +269,24 @@ def folder(letters):
 os.makedirs(f"{folder('ab')}/{tag}")
 trainer = SFTTrainer(model)
 trainer.train()
+
+# case: the name and the id of W&B's run, which is rank 0's
+import wandb
+from trl import SFTConfig, SFTTrainer
+run = wandb.init()
+folder = f"runs/{wandb.run.name}"
+number = run.id
+args = SFTConfig(output_dir=f"out/{run.name}")
+trainer = SFTTrainer(model)
+trainer.train()
+torch.save(model, f"{folder}/{run.name}")
+# output
+import wandb
+from trl import SFTConfig, SFTTrainer
+run = wandb.init()
+folder = ddp.from_main_process(lambda: f"runs/{wandb.run.name}")
+number = ddp.from_main_process(lambda: run.id)
+args = SFTConfig(output_dir=ddp.from_main_process(lambda: f"out/{run.name}"))
+trainer = SFTTrainer(model)
+trainer.train()
+torch.save(model, f"{folder}/{run.name}")

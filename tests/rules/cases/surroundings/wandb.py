@@ -5,17 +5,17 @@ import wandb
 wandb.init()
 wandb.log({'a': 1})
 
-# case: the name of the run
+# case: a name of the run that is not kept
+import wandb
+run = wandb.init()
+callback = Keep(f"runs/{wandb.run.name}")
+# note, line 3: only rank 0 has this W&B run: on the other ranks its name differs, so do not use it in a path
+
+# case: names that all ranks get from rank 0
 import wandb
 run = wandb.init()
 folder = wandb.run.name
-# note, line 3: only rank 0 has this W&B run: on the other ranks its name differs, so do not use it in a path
-
-# case: the id of the run
-import wandb
-run = wandb.init()
-folder = run.id
-# note, line 3: only rank 0 has this ...
+run.name = "first"
 
 # last cell
 from trl import SFTTrainer
