@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -341,7 +342,31 @@ WHOLE = {
 }
 
 
-@pytest.mark.parametrize("case", DIVIDED)
+# A neighbour shows much of the same; `make test-all` runs them.
+SELDOM = (
+    "a buffer is written through its data",
+    "a class counts",
+    "a closure counts rows",
+    "a container that is made otherwise",
+    "a dict that makes a module of what is asked for",
+    "a global name counts",
+    "a module beside the notebook logs",
+    "a variable of two closures counts",
+    "a weight is scaled in place",
+    "an attribute of a function counts",
+    "an object deep in an attribute counts",
+    "items of an iterator are taken",
+    "lines are written to an open file",
+    "NumPy's generators of its own",
+    "PyTorch's generator draws for each row",
+)
+
+
+def marked(cases: dict[str, str]) -> list[Any]:
+    return [pytest.param(case, marks=pytest.mark.thorough if case in SELDOM else ()) for case in cases]
+
+
+@pytest.mark.parametrize("case", marked(DIVIDED))
 def test_the_same_whatever_the_rows(server: RankServer, tmp_path: Path, case: str) -> None:
     one, several = server.compare(tmp_path, f"{SCRIPT}{textwrap.dedent(DIVIDED[case])}{TRAIN}", 2)
     assert_as_one_process(one, several)
@@ -349,7 +374,7 @@ def test_the_same_whatever_the_rows(server: RankServer, tmp_path: Path, case: st
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("case", WHOLE)
+@pytest.mark.parametrize("case", marked(WHOLE))
 def test_what_depends_on_the_rows(server: RankServer, tmp_path: Path, case: str, ranks: int) -> None:
     note = "note(figures=figures['rows'])\n" if "figures" in case else ""
     one, several = server.compare(tmp_path, f"{SCRIPT}{textwrap.dedent(WHOLE[case])}{TRAIN}{note}", ranks)
