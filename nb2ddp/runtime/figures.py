@@ -111,7 +111,7 @@ class _Figures:
         note.draws = _NOTHING if _are_same_states(state, after) else _drawn(state, after)
         now = self.snapshot()
         every = {**before, **now}
-        for path, (place, copy) in every.items():
+        for path, (place, taken) in every.items():
             change = _changed(before.get(path), now.get(path))
             stays = self.rules.get(path) == "is set" or path in self.keeps
             if change is not None and path not in now and not self._is_gone(path, place):
@@ -122,7 +122,7 @@ class _Figures:
                 note.changes[path] = change
                 change.in_place = path in before and before[path][0].value is place.value
             elif stays or (checked and not isinstance(place.value, _GROWS)):
-                note.values[path] = _sent(copy)
+                note.values[path] = _sent(taken)
         lists = {path for path in note.changes if isinstance(every[path][0].value, _GROWS)}
         for path in [path for path in note.changes if any(path[:size] in lists for size in range(len(path)))]:
             del note.changes[path]  # an item that has come, or moved to another place
