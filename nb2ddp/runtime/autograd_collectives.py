@@ -9,10 +9,12 @@ from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.unseen_gradients import _all_rows
 
 
-# The gradient of one of this rank's rows is world_size times the row's, to be averaged over the ranks: what goes back
-# through these is multiplied by the other ``power`` of it.
 class _GatherRows(torch.autograd.Function):
-    """The rows of all ranks (``power`` 0), or the gradient of all rows from that of each rank's (-1)."""
+    """The rows of all ranks (``power`` 0), or the gradient of all rows from that of each rank's (-1).
+
+    The gradient of one of this rank's rows is world_size times the row's, to be averaged over the ranks: what goes back
+    is multiplied by the next ``power`` of it.
+    """
 
     @staticmethod
     def forward(ctx: Any, own: torch.Tensor, sizes: list[int], power: int) -> torch.Tensor:
