@@ -292,7 +292,7 @@ class _NormOfRows(torch.nn.modules._functions.SyncBatchNorm):
         of_ranks = rows.new_zeros(_run.world_size, 3, rows.size(1), dtype=kind)
         own = of_ranks[_run.rank]
         # of no weight where a model selects another rank's rows alone
-        own[1:] = count or torch.tensor([[1], [1e-30]])
+        own[1:] = count or torch.tensor([[1], [1e-30]], device=rows.device)
         if count:
             own[0], own[1] = torch.batch_norm_stats(rows, eps)
         of.process_group = torch.distributed.group.WORLD
