@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import multiprocessing
 import os
 import shutil
 import sys
@@ -64,9 +65,14 @@ class in_turn:
 
 
 def _programs() -> set[int]:
+    """Return the processes below this one, without workers of DataLoaders and pools, and what looks after these."""
+    workers, found = {child.pid for child in multiprocessing.active_children()}, set[int]()
     with contextlib.suppress(OSError):  # not Linux
-        return {number for number, _ in _descendants(os.getpid())}
-    return set()
+        for number, above in _descendants(os.getpid()):
+            with contextlib.suppress(OSError), open(f"/proc/{number}/cmdline", "rb") as file:  # else it is gone
+                if not workers & {number, *above} and b"resource_tracker" not in file.read():
+                    found.add(number)
+    return found
 
 
 class _Files:

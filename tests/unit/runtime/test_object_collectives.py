@@ -533,6 +533,10 @@ def test_a_program_that_goes_on_after_a_turn_is_said(run: Run) -> None:
         with ddp.in_turn():
             program = subprocess.Popen(["sleep", "0.5"])
         program.wait()
+        from torch.utils.data import DataLoader
+        loader = DataLoader(range(4), num_workers=1, persistent_workers=True, multiprocessing_context="spawn")
+        with ddp.in_turn():
+            batches = list(loader)
         """
     )
     assert ended.codes == [0, 0], ended.text
