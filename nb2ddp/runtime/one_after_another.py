@@ -69,8 +69,10 @@ def _programs() -> set[int]:
     workers, found = {child.pid for child in multiprocessing.active_children()}, set[int]()
     with contextlib.suppress(OSError):  # not Linux
         for number, above in _descendants(os.getpid()):
-            with contextlib.suppress(OSError), open(f"/proc/{number}/cmdline", "rb") as file:  # else it is gone
-                if not workers & {number, *above} and b"resource_tracker" not in file.read():
+            with contextlib.suppress(OSError):  # it is gone
+                with open(f"/proc/{number}/cmdline", "rb") as file:
+                    is_tracker = b"resource_tracker" in file.read()
+                if not is_tracker and not workers & {number, *above}:
                     found.add(number)
     return found
 

@@ -130,5 +130,6 @@ def init_process_group() -> None:
 
 
 def _count_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-    _run.steps += _run.meets  # what a rank trains alone is no step of the run
-    _run.steps_of[_run.numbers.setdefault(optimizer, f"optimizer {_run.steps, _run.meets}")] += _run.meets
+    if _run.has_rows is None:  # else a model fits something to its batch
+        _run.steps += _run.meets  # what a rank trains alone is no step of the run
+        _run.steps_of[_run.numbers.setdefault(optimizer, f"optimizer {_run.steps, _run.meets}")] += _run.meets

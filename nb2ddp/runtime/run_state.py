@@ -60,7 +60,7 @@ class _Run:
         # what the part `gathered_rows`, where it is here, has for losses that compare a batch's rows
         self.gathering: Any = None
         self.is_hidden = False  # whether libraries find no process group
-        self.has_rows = False  # whether a model computes this rank's rows of a batch, and the others theirs
+        self.has_rows: bool | None = None  # in a loop's model: whether it computes this rank's rows
         self.is_one_process = False  # whether this rank computes a batch that counts for all ranks
         self.checks: dict[str, Any] = {}  # what the spot checks have shown
         self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1

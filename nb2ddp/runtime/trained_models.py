@@ -37,7 +37,7 @@ def _look_at_optimizers() -> None:
     @functools.wraps(add)
     def add_and_look_for(optimizer: Any, *args: Any, **options: Any) -> None:
         add(optimizer, *args, **options)
-        if _run.meets and _search.is_open:
+        if _run.meets and _search.is_open and not _calls.are_inside:
             _start_dividing()
             _search.begin(optimizer.param_groups[-1]["params"])
 

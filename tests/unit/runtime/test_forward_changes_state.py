@@ -203,6 +203,20 @@ DIVIDED |= {
         "a slot": "by_slot(x)",
     }.items()
 }
+DIVIDED["an optimizer of its own"] = """
+    class Net(Body):
+        def forward(self, x):
+            with torch.enable_grad():
+                moved = x.detach().clone().requires_grad_()
+                inner = torch.optim.SGD([moved], lr=0.1)
+                for _ in range(2):
+                    inner.zero_grad()
+                    (moved - 1).square().sum().backward()
+                    inner.step()
+                ddp.check_replicas()
+            return self.body(moved.detach())
+    model = ddp.parallelize(Net())
+"""
 # What a call leaves depends on its rows: every rank computes whole batches, and a warning names what holds it.
 WHOLE = {
     "a parameter is replaced": """
