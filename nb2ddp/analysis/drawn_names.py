@@ -143,10 +143,7 @@ def _keeps(facts: Facts, call: cst.Call) -> bool:
 
 
 def is_kept(facts: Facts, value: cst.BaseExpression) -> bool:
-    """Return whether a text is used otherwise than to be printed, logged, added to a list or compared.
-
-    It is followed through names, attributes, the notebook's own functions, and texts that are made with it.
-    """
+    """Return whether a text, or one that is made with it, is used otherwise than to be shown, listed or compared."""
     uses = (call for call in facts.live_calls if not _passes_on(facts, call))
     return any(facts.is_made_of(call, value) for call in uses if not facts.contains(value, call))
 

@@ -71,7 +71,9 @@ class Kinds(Flow):
         """Evaluate ``self.trainer``, and ``job.trainer`` outside: what the notebook's classes assign to it."""
         if not isinstance(node.value, cst.Name):
             return ""
-        kind = yield from self._common(self.assigned(node.attr.value))
+        home, values = self.around(node, cst.ClassDef), self.assigned(node.attr.value)
+        own = [v for v in values if home is not None and self.contains(home, v) and not is_word(v, "None")]
+        kind = yield from self._common(own if own and node.value.value == "self" else values)
         return kind if kind in ("trainer", "lightning", "arguments") else ""
 
     def _common(self, keys: Iterable[Key]) -> _Steps:

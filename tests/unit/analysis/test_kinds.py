@@ -6,7 +6,7 @@ import pytest
 
 from nb2ddp.analysis.facts import Facts
 from tests.support.helpers import facts_of
-from tests.unit.analysis.questions import LOAD, MAKE, last_use
+from tests.unit.analysis.questions import LOAD, MAKE, call_to, last_use
 
 
 def kind(facts: Facts, name: str = "it") -> str:
@@ -66,6 +66,17 @@ def kind(facts: Facts, name: str = "it") -> str:
 )
 def test_what_a_variable_holds(code: str, expected: str) -> None:
     assert kind(facts_of(*code.split("\n\n"), "use(it)")) == expected
+
+
+@pytest.mark.parametrize(
+    ("others", "own", "expected"),
+    [("t", "None\n        self.t = SFTTrainer(m)", "trainer"), ("SFTTrainer(m)", "1", "")],
+)
+def test_an_attribute_holds_what_its_own_class_gives_it(others: str, own: str, expected: str) -> None:
+    other = f"class Other:\n    def __init__(self, t):\n        self.t = {others}\n"
+    job = f"class Job:\n    def __init__(self):\n        self.t = {own}\n    def run(self):\n        use(self.t)\n"
+    facts = facts_of(f"{MAKE}{other}{job}")
+    assert facts.kind(call_to(facts, "use(").args[0].value) == expected
 
 
 def test_a_variable_holds_what_the_last_cell_gave_it() -> None:
