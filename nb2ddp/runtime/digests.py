@@ -24,7 +24,7 @@ def _digest(value: Any) -> str:
         elif isinstance(leaf, torch.Tensor) and leaf.layout != torch.strided:
             digest.update(_digest(leaf.detach().to_dense()).encode())
         elif isinstance(leaf, torch.Tensor):
-            digest.update(leaf.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+            digest.update(torch.stack([leaf.detach().cpu()]).flatten().view(torch.uint8).numpy().tobytes())
         elif hasattr(leaf, "tobytes"):
             digest.update(leaf.tobytes())
         elif isinstance(leaf, str | int | float | bool | bytes | None):
