@@ -238,7 +238,7 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
 def _gets_what_trains(facts: Facts, call: cst.Call, name: str) -> bool:
     """Match ``run_epochs(net, optimizer, loader)`` and ``train_gan(net)`` of modules out of sight."""
     words = " ".join([name, *(last_name(a.keyword or a.value) for a in call.args)])
-    return _GETS.match(words) is not None and facts.is_of_import(call.func)
+    return _GETS.match(words) is not None and bool(facts.function_names(call))
 
 
 def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:

@@ -593,3 +593,12 @@ for step in steps:
     Net().update(step)
 # answer: no fit() of a model; training in modules that it imports is not in sight
 # answer: no cell
+
+# case: a function that comes with all names of a module beside the notebook
+from torch import nn
+from helpers import *
+net, optimizer = nn.Linear(2, 2), make_optimizer()
+# %%
+trainModel_2(net, optimizer, train_dataloader)
+# answer: this notebook calls `trainModel_2()` of helpers, whose training nb2ddp does not convert
+# answer: cell 2
