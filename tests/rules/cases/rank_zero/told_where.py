@@ -69,6 +69,19 @@ class Log:
 log = Log()
 log.add(1.0)
 
+# case: a run that is opened, or asked for, where a part of it is taken
+from clearml import Task
+logger = Task.init("p", "t").get_logger()
+other = Task.current_task().get_logger()
+logger.report_text("begins")
+other.report_text("begins")
+# output
+from clearml import Task
+logger = ddp.on_main_process(Task.init)("p", "t").get_logger()
+other = ddp.on_main_process(Task.current_task)().get_logger()
+logger.report_text("begins")
+other.report_text("begins")
+
 # case: a part of a tracker's run, whose methods are only called
 from clearml import Task
 task = Task.init("p", "t")
