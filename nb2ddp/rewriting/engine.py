@@ -138,11 +138,13 @@ class _Applier(cst.CSTTransformer):
             updated_node = self._body(original_node, updated_node)
         for edit in self._plan.edits.get(original_node, ()):
             updated_node = edit.rewrite(updated_node)
-            around, lpar = self._facts.parent(original_node), getattr(original_node, "lpar", ())
-            if around is not None and lpar and not getattr(updated_node, "lpar", ()):
+            if (
+                isinstance(original_node, cst.BaseExpression)
+                and not cst_nodes.code_of(original_node)[0].isalpha()
+            ):
                 try:
-                    around.deep_replace(original_node, updated_node)
-                except cst.CSTValidationError:  # `if(x):`, where a name needs a space before it
+                    self._facts.statement(original_node).deep_replace(original_node, updated_node)
+                except cst.CSTValidationError:  # `if(x)or(y):`, where a name needs a space before it
                     updated_node = updated_node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
         return updated_node
 

@@ -23,12 +23,20 @@ for row in rows:
         break
     if not(time.time() - start < LIMIT)and(row):
         break
+    if(time.time() - start)>LIMIT or(row):
+        break
+    if(time.time() > start)or(row):
+        break
 # output
 for row in rows:
     loss.backward()
     if(ddp.from_main_process(lambda: (time.time() - start > LIMIT))):
         break
     if not(ddp.from_main_process(lambda: (time.time() - start < LIMIT)))and(row):
+        break
+    if(ddp.from_main_process(lambda: (time.time() - start)>LIMIT)) or(row):
+        break
+    if(ddp.from_main_process(lambda: (time.time() > start)))or(row):
         break
 
 # case: a duration that is kept in a variable
