@@ -43,7 +43,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for shell in shell_calls(facts):
         if shell.is_install or shell.is_shell:
             continue
-        asked = facts.parent(shell.call) if shell.kind == "bare" else None
+        kept = (a for a in facts.attributes if a.attr.value == "events" and facts.is_made_of(a, shell.call))
+        asked = next(kept, facts.parent(shell.call)) if shell.kind == "bare" else None
         name = asked.attr.value if isinstance(asked, cst.Attribute) else shell.name
         if shell.kind == "line":
             yield from _line(facts, shell)
@@ -89,8 +90,7 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         yield Edit(line, "%env sets an environment variable", partial(_small_statement, code=code))
     elif shell.name == "cd":
         if shell.folder.startswith("-"):
-            why = "a script has no history of folders that %cd could go back in; name the folder"
-            yield Decline(why, shell.call)
+            yield Decline("a script has no history that %cd could go back in; name the folder", shell.call)
             return
         path = command_code(shell.folder, facts.names_at(shell.call))
         path = f"{os}.path.expanduser({path})" if shell.folder.startswith("~") else path

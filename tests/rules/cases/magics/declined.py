@@ -15,7 +15,7 @@ x
 
 # case: the folder before
 %cd -
-# decline, line 1: a script has no history of folders that %cd could go back in; name the folder
+# decline, line 1: a script has no history that %cd could go back in; name the folder
 
 # case: the value of a magic
 files = %ls
@@ -55,3 +55,8 @@ import steps
 %%writefile steps.py
 rate = 0.2
 # decline, cell 4, line 1: %autoreload reads steps.py again here, and a script reads a module once: write it before its import
+
+# case: a function that IPython is to call, by a name for the shell
+shell = get_ipython()
+shell.events.register("pre_run_cell", style)
+# decline, line 1: get_ipython().events has no meaning in a script; remove it, or write it in Python
