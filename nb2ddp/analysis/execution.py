@@ -115,7 +115,8 @@ class Execution(Calls):
             return yields or any(f.asynchronous or self.returned(f) for f in own)
         name, root = self.qualified(value.func), self.bound(root_of(value.func))
         called = method_of(value) or name.rpartition(".")[2]
-        silent = called in libraries.SILENT_CALLS or called.startswith(("save_", "push_to_hub"))
+        but = {"evaluate"} if self.origins(value) and self.kind(self.owner(value)) != "trainer" else set()
+        silent = called in libraries.SILENT_CALLS - but or called.startswith(("save_", "push_to_hub"))
         silent |= is_word(keyword_of(value, "inplace"), "True") or value in self.lightning_fits
         silent |= name in libraries.GIVE_NOTHING | {"os.system"} or name.startswith("google.colab.")
         of_shell = isinstance(root, cst.Call) and self.qualified(root.func).endswith("get_ipython")

@@ -118,7 +118,7 @@ COMMANDS = (
 )
 # The methods and functions that train in frameworks of which nothing is known.
 _TRAINING = re.compile(
-    r"(?:fit|(?:start_)?train(?:ing)?)(?:_all|_one_cycle|_model|_and_(?!\w*split)\w+|(?:_one)?_epoch)?|fine_?tune|learn|backward|run(?:_all|_training(?:_loop)?)?"
+    r"(?:fit|(?:start_)?train(?:ing)?)(?:_all|_one_cycle|_generator|_model|_and_(?!\w*split)\w+|(?:_one)?_epoch)?|fine_?tune|learn|backward|run(?:_all|_training(?:_loop)?)?"
 )
 # By its name and its arguments' names, a function that trains: it gets an optimizer and data, or a model to train.
 _GETS = re.compile(r"(?=[a-z].*optim).*(?:loader|data)|train_\w.*[ _](?:model|net|optimizer|epochs)\b")

@@ -122,3 +122,12 @@ ddp
 # output
 ddp = 1
 ddp_ddp.show(ddp)
+
+# case: the figures of an evaluation that prints none
+from sentence_transformers import SentenceTransformer
+encoder = SentenceTransformer("m")
+encoder.evaluate(pairs)
+# output
+from sentence_transformers import SentenceTransformer
+encoder = SentenceTransformer("m")
+ddp.show(encoder.evaluate(pairs))

@@ -602,3 +602,10 @@ net, optimizer = nn.Linear(2, 2), make_optimizer()
 trainModel_2(net, optimizer, train_dataloader)
 # answer: this notebook calls `trainModel_2()` of helpers, whose training nb2ddp does not convert
 # answer: cell 2
+
+# case: a model of a module beside the notebook, fitted to what a generator gives
+from helpers import model
+# %%
+model.fit_generator(batches, epochs=2)
+# answer: this notebook calls `model.fit_generator()` of helpers, whose training nb2ddp does not convert
+# answer: cell 2
