@@ -77,8 +77,7 @@ class ShellCall:
     @property
     def folder(self) -> str:
         """Return the folder that ``%cd`` names, without quotes and backslashes, as a shell reads it."""
-        text = self.text.removeprefix("-q ").strip()
-        return re.sub(r"""(\{[^{}]*\})|\\(.)|["']""", r"\1\2", text) or "~"
+        return re.sub(r"""(\{[^{}]*\})|\\(.)|["']""", r"\1\2", self.text.removeprefix("-q ").strip()) or "~"
 
     @property
     def command(self) -> str:

@@ -198,8 +198,7 @@ class Tree:
             nodes: Sequence[cst.CSTNode] = self.collected.by_kind.get(kind, [])
             found += nodes if within is None else self.part(within, nodes, self.order)
         if own and within is not None:
-            home = self.scope(within)
-            found = [node for node in found if self.scope(node) is home]
+            found = [node for node in found if self.scope(node) is self.scope(within)]
         return sorted(found, key=self.order) if len(kinds) > 1 else found
 
     def part(self, node: cst.CSTNode, items: Sequence[Item], order: Callable[[Item], int]) -> Sequence[Item]:

@@ -39,8 +39,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         nothing = {"output": "[]", "system": "0"}.get(shell.kind, "None")
         if facts.qualified(shell.call.func) == "subprocess.run":
             nothing = f"{cst_nodes.code_of(shell.call.func)[: -len('.run')]}.CompletedProcess([], 0)"
-        why = "runs once before torchrun, in setup_env.py"
-        yield Edit.to(shell.call, why, nothing)
+        yield Edit.to(shell.call, "runs once before torchrun, in setup_env.py", nothing)
 
 
 def _other_versions(facts: Facts, statements: Iterable[Statement]) -> Iterator[Note]:
