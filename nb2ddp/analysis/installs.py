@@ -23,7 +23,6 @@ from nb2ddp.source.cells import Statement
 
 # The script's init block imports these.
 _PROVIDED = frozenset({"os", "sys", "torch"})
-_OF_PACKAGES = frozenset({"site.getsitepackages", "site.getusersitepackages", "sysconfig.get_path"})
 # An install from local files: `-e .`, `-r requirements.txt`, `./a.whl`, `folder/package`; not from a URL.
 _FROM_FILES = re.compile(
     r"\s(?:-[er]|--requirement)[\s=]+(?!\w+[:+])|\s\.{1,2}/?(?:\s|\[|$)|\s(?!\w+[:+])(?:[\w.-]+/\w|\S+\.(?:whl|deb|tar\.gz)\b)"
@@ -50,7 +49,9 @@ def plan(facts: Facts) -> InstallPlan:
     """Find the installs and split the notebook into setup step and training script."""
     installs = (shell for shell in shell_calls(facts) if shell.is_install)
     tops = grouped((facts.top_statement(shell.call), shell) for shell in installs)
-    removing = {top for top in facts.top_statements if tops and _removes_packages(facts, top)}
+    names = ("site.getsitepackages", "site.getusersitepackages", "sysconfig.get_path")
+    folders = [call for call in facts.live_calls if tops and facts.qualified(call.func) in names]
+    removing = {top for top in facts.top_statements if folders and _removes_packages(facts, top, folders)}
     wanted = _slice(facts, {*tops, *removing, *_callers(facts, tops), *_preparations(facts, tops)})
     lines = {top: [facts.line_of(shell.call) for shell in shells] for top, shells in tops.items()}
     useless = removing | {top for top in wanted if lines.get(top) != [top] and _is_quiet(facts, top)}
@@ -71,10 +72,11 @@ def plan(facts: Facts) -> InstallPlan:
     )
 
 
-def _removes_packages(facts: Facts, statement: Statement) -> bool:
+def _removes_packages(facts: Facts, statement: Statement, folders: list[cst.Call]) -> bool:
     """Match ``for d in site.getsitepackages(): shutil.rmtree(f"{d}/x")``, which installs above and below it need."""
-    names = {facts.qualified(call.func) for call in facts.calls_in(statement)}
-    return not names.isdisjoint(libraries.DELETING_FUNCTIONS) and not names.isdisjoint(_OF_PACKAGES)
+    deletes = any(facts.qualified(c.func) in libraries.DELETING_FUNCTIONS for c in facts.calls_in(statement))
+    nodes = facts.nodes(cst.Name, cst.Call, within=statement) if deletes else ()
+    return any(facts.is_made_of(node, folder) for node in nodes for folder in folders)
 
 
 def _callers(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterator[Statement]:

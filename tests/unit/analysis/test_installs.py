@@ -265,7 +265,8 @@ def test_packages_are_removed_between_the_installs_that_the_notebook_has_around_
     removes = """
     import site, shutil
     from pathlib import Path
-    for folder in map(Path, site.getsitepackages()):
+    folders = list(site.getsitepackages()) + [site.getusersitepackages()]
+    for folder in map(Path, folders):
         for found in folder.glob("no_such_package*"):
             shutil.rmtree(found)
     """
