@@ -126,8 +126,7 @@ class Kinds(Flow):
         if call.args and name in libraries.DATASET_FUNCTIONS:
             return (yield call.args[0].value)
         if call.args and last in libraries.TRAINER_WRAPPERS:
-            first = keyword_of(call, "trainer") or call.args[0].value
-            return "trainer" if (yield first) == "trainer" else ""
+            return "trainer" if (yield keyword_of(call, "trainer") or call.args[0].value) == "trainer" else ""
         return ""
 
     def _known_maker(self, call: cst.Call, name: str, last: str) -> str:

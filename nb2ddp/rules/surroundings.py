@@ -71,6 +71,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         elif name.startswith("condacolab.") or _ends_kernel(facts, call):
             why = "a script needs no new kernel"
             yield Drop(facts.statement(call), why, comment=f"{why}: it goes on with what it has installed")
+        elif name.startswith(("matplotlib_inline.", "IPython.")) and "set_matplotlib_" in name:
+            yield Drop(facts.statement(call), "this is for the notebook alone")
         elif facts.method(call) == "remove_callback" and "NotebookProgress" in cst_nodes.code_of(call):
             yield Drop(facts.statement(call), "Transformers has this callback in a notebook alone")
         elif facts.method(call) == "launch" and facts.comes_from(call.func, "gradio"):

@@ -52,3 +52,10 @@ def evaluate(model):
 ddp.show(count([1]))
 # %%
 ddp.show(evaluate(net))
+
+# case: the formats of figures
+import matplotlib_inline.backend_inline as inline
+inline.set_matplotlib_formats("svg")
+# output
+import matplotlib_inline.backend_inline as inline
+ddp.show(inline.set_matplotlib_formats("svg"))

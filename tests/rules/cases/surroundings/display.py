@@ -11,6 +11,18 @@ trainer.remove_callback(transformers.PrinterCallback)
 import transformers
 trainer.remove_callback(transformers.PrinterCallback)
 
+# case: formats of the figures that a notebook shows
+from IPython.display import set_matplotlib_formats
+from matplotlib_inline import backend_inline
+set_matplotlib_formats("svg")
+def use_svg_display():
+    backend_inline.set_matplotlib_formats("svg")
+# output
+from IPython.display import set_matplotlib_formats
+from matplotlib_inline import backend_inline
+def use_svg_display():
+    pass
+
 # case: a plot
 import matplotlib.pyplot as plt
 plt.plot([1])
