@@ -45,7 +45,7 @@ def is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
 
 def names_run(facts: Facts, node: cst.Attribute) -> bool:
     """Match ``wandb.run.name``, and ``run.id`` of what W&B gives: the run is rank 0's alone."""
-    named = node.attr.value in ("name", "id", "dir") and not isinstance(facts.parent(node), cst.AssignTarget)
+    named = node.attr.value in ("name", "id") and not isinstance(facts.parent(node), cst.AssignTarget)
     return named and (facts.qualified(node.value) == "wandb.run" or facts.comes_from(node, "wandb"))
 
 
