@@ -68,6 +68,7 @@ class _Trials:
     def __enter__(self) -> "_Trials":
         self.state = self.effects.__enter__()
         self.start = _random_state()
+        self.in_python = repr(self.start[:2])
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -269,7 +270,8 @@ class _Comparison:
                 self.compiled = True
                 return self._compare(parts, kind, gradients=gradients)
             # so it is where a library's modules do not train, too
-            if problem.startswith((_SETS_STATE, _IT_KEEPS, _IN_PYTHON)) or not whole.draws_unseen:
+            unseen = whole.draws_unseen or whole.in_python != trials.in_python
+            if problem.startswith((_SETS_STATE, _IT_KEEPS, _FOR_EACH_ROW)) or not unseen:
                 break
         return problem, difference, None
 
@@ -308,8 +310,8 @@ class _Comparison:
         same = part.reads.chosen == whole.reads.chosen
         is_effect = isinstance(error := whole.error, _Effect)
         why = str(error) if is_effect else error and f"it raises {type(error).__name__}"
-        if part.in_python != whole.in_python and part.error is None:  # else one number for all rows, say
-            why = why or _IN_PYTHON
+        if part.in_python != whole.in_python and part.error is None:
+            why = why or _FOR_EACH_ROW
         of_ranks = from_all_ranks((raised, kept, reads, form, part.reads.decisive, same, why))
         self.of_one_way = all(of_rank[5] for of_rank in of_ranks)
         if any(of_rank[2] for of_rank in of_ranks):
@@ -318,6 +320,8 @@ class _Comparison:
         self.parted = kind in self.reads and forms
         if why := next((of_rank[6] for of_rank in of_ranks if of_rank[6]), ""):  # rank 0 alone may write
             return why, math.inf, whole
+        if trials.in_python != whole.in_python:  # a branch may hang on it, in which rows meet
+            return "forward() draws from Python's or NumPy's random numbers", math.inf, whole
         if whole.sets_state:
             return _SETS_STATE, math.inf, whole
         if errors := [of_rank[0] for of_rank in of_ranks if of_rank[0]]:
@@ -376,7 +380,7 @@ class _Comparison:
 _FEW_ROWS = 4  # of each rank, where not all rows of a batch are compared
 _IT_KEEPS = "it keeps in"
 _KEEPS = "what it computes from the rows of a batch; without that, or in evaluation, the ranks would share the work"
-_IN_PYTHON = "forward() draws from Python's or NumPy's random numbers"
+_FOR_EACH_ROW = "forward() draws from Python's or NumPy's random numbers for each row"
 _SETS_STATE = "forward() sets the state of random generators, by a seed or fork_rng() say"
 _NO_MEAN = "a number, a sum or a norm say, that is another one for some of the rows"
 
