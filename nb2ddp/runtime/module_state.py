@@ -271,7 +271,7 @@ def _let_batch_norms_see_ranks() -> None:
     @functools.wraps(alone)
     def batch_norm(rows: Any, mean: Any, *given: Any, **named: Any) -> Any:
         if torch._C._current_graph_task_id() < 0:  # in backward() a checkpoint computes once more what it did
-            of_rows[id(mean)] = _run.has_rows
+            of_rows[id(mean)] = bool(_run.has_rows)
         if of_rows.get(id(mean)) and rows.is_cuda and len(given) == 6 and given[3]:  # as PyTorch's call it
             variance, weight, bias, _, momentum, eps = given
             return _NormOfRows.apply(rows, weight, bias, mean, variance, momentum, eps, None, None)
