@@ -24,7 +24,7 @@ from nb2ddp.runtime.figure_rules import (
     _Note,
 )
 from nb2ddp.runtime.figure_values import _UNTOLD, _is_small, _places, _Printed, _sent
-from nb2ddp.runtime.kept_values import _GROWS, _is_array, _is_generator, _own_parts, _Path, _Place, _walk
+from nb2ddp.runtime.kept_values import _GROWS, _is_generator, _own_parts, _Path, _Place, _walk
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _drawn
 from nb2ddp.runtime.random_numbers import _are_same_states, _random_state, _set_random_state
@@ -169,7 +169,10 @@ class _Figures:
         for path, value in note.values.items():
             if self.rules.get(path) == "is set":
                 self._put(path, value)
-        new = [path for path in note.changes if _read(*self._place(path)) is _ABSENT]
+        old = {path: _read(*self._place(path)) for path in note.changes}
+        added = {p: c.added for p, c in note.changes.items() if self.rules.get(p) == "adds"}
+        # before any is put: one may be a view of another
+        sums = {path: _sum_of(old[path], of) for path, of in added.items() if of is not None}
         for path, change in sorted(note.changes.items(), key=lambda of: self.rules.get(of[0]) == "copies"):
             rule = self.rules.get(path) or ("" if change.items is None else "grows")
             if rule == "copies":
@@ -181,13 +184,13 @@ class _Figures:
                     now = [] if not isinstance(change.items, set) else set()
                     self._put(path, now)
                 (now.update if isinstance(now, set) else now.extend)(self._at_home(path, change.items))
-            elif rule == "adds":
-                self._put(path, _sum_of(now, change.added), in_place=change.in_place)
+            elif path in sums:
+                self._put(path, sums[path], in_place=change.in_place or isinstance(now, list))
             elif not change.is_untold:
                 self._put(path, change.after, in_place=change.in_place)
-        for path in new:  # in the order in which one process makes them: logs are printed in it
+        for path in old:  # new ones in the order in which one process makes them: logs are printed in it
             holder, key = self._place(path)
-            if isinstance(holder, dict) and key in holder:
+            if old[path] is _ABSENT and isinstance(holder, dict) and key in holder:
                 holder[key] = holder.pop(key)
         self.replay(note.events)
 
@@ -293,11 +296,7 @@ _CACHES = (
 def _sum_of(now: Any, added: Any) -> Any:
     if isinstance(added, list):
         now = now if isinstance(now, list) else [0] * len(added)
-        now[:] = [_sum_of(one, other) for one, other in zip(now, added, strict=True)]
-        return now
-    if _is_array(now):
-        now += added
-        return now
+        return [_sum_of(one, other) for one, other in zip(now, added, strict=True)]
     if isinstance(added, torch.Tensor):
         return now + added.to(now.device) if isinstance(now, torch.Tensor) else added
     return added if now is _ABSENT else now + added

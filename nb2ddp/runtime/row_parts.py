@@ -161,7 +161,7 @@ def _combined(changes: list[_Change | None], ways: _Weights, rule: str) -> _Chan
         values = _weighted(items, weights) if is_all else None
         return None if values is None else _Change(None, None, values)
     before = given[0].before
-    stays = [change is None or change.after == change.before for change in changes]
+    stays = [change is None or _agree(change.after, change.before) for change in changes]
     if isinstance(given[0].after, float) and rule != _SUM and any(stays) and not all(stays):
         return None  # the best of all losses, say: some rows change it, others do not
     if rule.endswith(_SET):
