@@ -55,11 +55,16 @@ def on_main_process(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def _class_of_whole_batches(kind: Any) -> Any:
-    def get(self: Any, name: str) -> Any:
-        value = kind.__getattribute__(self, name)
-        return _of_whole_batches(value) if _run.effect is not None and callable(value) else value
+    """Return a class whose objects do nothing in a call of some rows, as a run does on the other ranks."""
 
-    members = {"__getattribute__": get, "__module__": kind.__module__, "__doc__": kind.__doc__}
+    def get(self: Any, name: str) -> Any:
+        works = _run.effect is None or name[:2] == "__"
+        return kind.__getattribute__(self, name) if works else _NoWriter()
+
+    own = {name: value for base in kind.__mro__[::-1] for name, value in vars(base).items()}
+    special = [own[name] for name in ("__getitem__", "__setitem__", "__call__") if name in own]
+    members = {value.__name__: _of_whole_batches(value) for value in special}
+    members |= {"__getattribute__": get, "__module__": kind.__module__, "__doc__": kind.__doc__}
     return type(kind.__name__, (kind,), members)
 
 
@@ -90,7 +95,7 @@ def event_writer(kind: Any) -> Any:
 def _of_whole_batches(write: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(write)
     def written(*args: Any, **options: Any) -> Any:
-        return None if _is_of_some_rows() else write(*args, **options)
+        return _NoWriter() if _is_of_some_rows() else write(*args, **options)
 
     return written
 

@@ -317,7 +317,10 @@ WHOLE = {
     """,
     "figures go to a tracker's run": """
         library = {"__name__": "a_library"}
-        exec("class Run:\\n    rows = 0\\n    def log(self, rows):\\n        Run.rows += rows\\n", library)
+        text = "class Run:\\n    rows = 0\\n    def log(self, rows):\\n        Run.rows += rows\\n" + (
+            "    def __getitem__(self, name):\\n        return self.series(name)\\n    def series(self, name):\\n"
+            "        return type('Series', (), {'append': staticmethod(self.log)})\\n")
+        exec(text, library)
         run = ddp.on_main_process(library["Run"])()
         class figures:
             def __class_getitem__(of, name):
@@ -325,6 +328,7 @@ WHOLE = {
         class Net(Body):
             def forward(self, x):
                 run.log(len(x))
+                run["rows"].append(len(x))
                 return self.body(x)
         model = ddp.parallelize(Net())
     """,
