@@ -55,7 +55,7 @@ def _average_asked_gradients() -> None:
         _backward.asks = True
         try:
             of = [tensor if source is None else source for tensor, source in zip(asked, sources, strict=True)]
-            found = grad(outputs, of if any(sources) else inputs, *args, **options)  # frees the graph
+            found = grad(outputs, of if divided else inputs, *args, **options)  # frees the graph
         finally:
             _backward.asks = False
         if not divided:
