@@ -121,11 +121,14 @@ def _show_whole_gradients() -> None:
         return handle
 
     def keep(tensor: Any) -> None:
-        kept = weakref.ref(tensor)  # which holds the graph that the hook is in
+        kept: Any = weakref.ref(tensor)  # which holds the graph that the hook is in
+        before: list[Any] = []  # what an earlier backward() has left
+        _register_hook(tensor, lambda _: before.append(kept().grad))
 
         def take(gradient: torch.Tensor) -> None:
             if (of := kept()) is not None:
-                of.grad = gradient
+                old = before.pop() if before else of.grad
+                of.grad = gradient if old is None else old + gradient
 
         tensor._nb2ddp_kept = see(tensor, take)
 

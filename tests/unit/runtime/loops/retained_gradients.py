@@ -1,4 +1,4 @@
-# same: gradients of one output are kept, or halved by a hook, which another output is computed from
+# same: gradients of one output, from which another is computed, are kept of two backward(), or halved by a hook
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -21,6 +21,6 @@ for step, i in enumerate(range(0, 120, 10)):
     if step % 2:
         h.register_hook(lambda g: 0.5 * g)
     loss = F.cross_entropy(out, y[i : i + 10]) + 1e-2 * h.pow(2).mean()
-    opt.zero_grad(); loss.backward(); opt.step()
+    opt.zero_grad(); loss.backward(retain_graph=True); (h.mean() + out.mean()).backward(); opt.step()
     log(loss); log(h.grad.norm()); log(torch.tensor(seen[0]))
 end(net)
