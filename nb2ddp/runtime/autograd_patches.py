@@ -80,9 +80,8 @@ def _source(outputs: list[Any], joined: Any) -> Any:
     """
     if not _is_joined(joined):
         return None
-    node = joined.grad_fn
-    source, number = node.next_functions[0]
-    is_shared = any(other is source for other in _graph(outputs, beside=node))
+    source, number = joined.grad_fn.next_functions[0]
+    is_shared = any(other is source for other in _graph(outputs, beside=joined.grad_fn))
     return torch.autograd.graph.GradientEdge(source, number) if is_shared else None
 
 

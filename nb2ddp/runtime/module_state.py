@@ -285,8 +285,7 @@ class _NormOfRows(torch.nn.modules._functions.SyncBatchNorm):
 
     @staticmethod
     def forward(of: Any, rows: Any, weight: Any, bias: Any, *others: Any) -> Any:
-        """Take the running mean and variance, their momentum and epsilon."""
-        mean, *_, eps = settings = others[:4]
+        mean, *_, eps = settings = others[:4]  # the running mean and variance, their momentum and epsilon
         rows = rows if rows.is_contiguous(memory_format=torch.channels_last) else rows.contiguous()
         count, kind = rows.numel() // rows.size(1), torch.promote_types(rows.dtype, torch.float32)
         of_ranks = rows.new_zeros(_run.world_size, 3, rows.size(1), dtype=kind)
