@@ -46,12 +46,12 @@ def _other_versions(facts: Facts, statements: Iterable[Statement]) -> Iterator[N
     """Note what the notebook installs after training in a version of its own: the step has run it before training."""
     before: dict[str, str] = {}
     for shell in (shell for top in statements for shell in shell_calls_in(facts, top) if shell.is_install):
-        for package, version in _PINNED.findall(f"{shell.command} "):
+        for name, version in _PINNED.findall(f"{shell.command} "):
             if not facts.is_after_training(shell.call):
-                before[package] = version
-            elif version and before.get(package, version) != version:
-                why = f"the notebook trains before it installs {package}{version}, and the script after: take the line"
-                yield Note(f"{why} out, if training is to have the other version", shell.call)
+                before[name] = version
+            elif before.get(name, version) != version and (version or re.search(" -U | --up", shell.command)):
+                why = f"the notebook trains before it installs {name}{version or ' anew'}, the script after"
+                yield Note(f"{why}: take the line out, if training is to have the other version", shell.call)
 
 
 rule = Rule("installs", __doc__, find, balanced=True)

@@ -124,7 +124,7 @@ _HEADER = re.compile(
 )
 # A name that a part defines for scripts.
 PUBLIC = re.compile(r'^(?:def |class |(?=\w+(?:: \w+)? = )|    if name == "(?=has_))([a-z]\w*)', re.MULTILINE)
-_IMPORTED = re.compile(r"^[ \t]*(?:import|from) (\w+)", re.MULTILINE)
+_IMPORTS = re.compile(r"^[ \t]*(?:import|from) .+", re.MULTILINE)
 # Parts that come along for what a script with a Trainer, or a loop, says, though no line calls them.
 _OF_TRAINERS = {
     "predictions": re.compile(r"eval_|evaluat|predict|compute_metrics"),
@@ -177,7 +177,8 @@ def used_names(code: str, module: str, folder: Path | None = None) -> frozenset[
     found = set(re.findall(rf"\b{re.escape(module)}\.([a-z]\w*)", code))
     if found & {"wrap_trainer", "prepare_trainer"}:
         found |= {part for part, said in _OF_TRAINERS.items() if said.search(code)}
-        imported = [folder / name for name in _IMPORTED.findall(code)] if folder else []
+        words = re.findall(r"\w+", " ".join(_IMPORTS.findall(code)))
+        imported = [folder / word for word in words] if folder else []
         if any(path.with_suffix(".py").is_file() or any(path.glob("*.py")) for path in imported):
             found.add("repeated_writes")
     if found & {"parallelize", "parallelize_trained"}:

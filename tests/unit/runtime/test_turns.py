@@ -150,7 +150,7 @@ def test_what_sees_writes_travels_where_a_module_is_beside_the_notebook(
 ) -> None:
     (tmp_path / beside).parent.mkdir(exist_ok=True)
     (tmp_path / beside).write_text("def prepare(): open('a', 'w')\n")
-    script = "import torch\nif True:\n    from helper.steps import prepare\nddp.wrap_trainer(trainer)\n"
+    script = "import torch\nif True:\n    import os, helper.steps\nddp.wrap_trainer(trainer)\n"
     assert ("repeated_writes" in used_names(script, "ddp", tmp_path)) == travels
 
 
