@@ -534,7 +534,7 @@ def test_a_program_that_goes_on_after_a_turn_is_said(run: Run) -> None:
             program = subprocess.Popen(["sleep", "0.5"])
         program.wait()
         from torch.utils.data import DataLoader
-        loader = DataLoader(range(4), num_workers=1, persistent_workers=True, multiprocessing_context="spawn")
+        loader = DataLoader(range(4), num_workers=1, persistent_workers=True)
         with ddp.in_turn():
             batches = list(loader)
         """
