@@ -45,6 +45,10 @@ def end(module, **more):
 """
 
 
+# Half a minute to import Lightning; three notebooks of tests/e2e/test_lightning.py are in `make test`.
+pytestmark = pytest.mark.thorough
+
+
 @pytest.fixture(scope="module")
 def lightning() -> Iterator[RankServer]:
     pytest.importorskip("lightning")
@@ -357,10 +361,7 @@ trainer().fit(Fails(), rows())
 REFUSED = ("devices=2", "devices=[0, 1]", "num_nodes=2", 'strategy="fsdp"')
 
 
-@pytest.mark.parametrize(
-    "options",
-    [pytest.param(x, marks=() if x == "devices=2" else pytest.mark.thorough) for x in REFUSED],
-)
+@pytest.mark.parametrize("options", REFUSED)
 def test_what_starts_processes_itself_is_refused(fail: Callable[..., Ended], options: str) -> None:
     assert "ValueError" in fail(f"trainer({options})").text
 
