@@ -183,6 +183,7 @@ LOOPS["fp32"] = (
     .replace("    with torch.autocast(device, dtype=torch.bfloat16):\n    ", "")
     .replace("BATCH", "FULL")
 )
+LOOPS["accelerate fp32"] = LOOPS["accelerate"].replace('mixed_precision="bf16"', "").replace("BATCH", "FULL")
 LOOPS["batch norm"] = LOOPS["images"].replace("GroupNorm(8, width)", "BatchNorm2d(width)")
 LOOPS["batch norm fp32"] = (
     LOOPS["batch norm"]
