@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ast
-import builtins
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import libcst as cst
 
 from nb2ddp.analysis.facts import Facts, asked_once
-from nb2ddp.source import cst_nodes, ipython_syntax
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.shell_text import command_code, literal
 
 RUNNERS = frozenset("os.system subprocess.run subprocess.call subprocess.check_call".split())
 _SHELL_METHODS = frozenset({"system", "system_raw", "system_piped"})
@@ -32,7 +31,6 @@ _INSTALL = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
-_BUILTINS = frozenset(dir(builtins))
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,68 +169,6 @@ def _given_command(facts: Facts, call: cst.Call) -> str | None:
             return None
         parts.append(shlex.quote(text) if text is not None else f"{{{cst_nodes.code_of(element.value)}}}")
     return " ".join(parts)
-
-
-def command_code(command: str, names: Collection[str]) -> str:
-    """Return a command as a Python string literal: an f-string where IPython expands ``{name}`` and ``$name``.
-
-    IPython expands either every expression of a line or, if one of them cannot be evaluated, none: the shell
-    then gets ``{a,b}`` and ``$HOME`` as written. An expression can be evaluated if the notebook binds its names.
-    """
-    parts = ipython_syntax.expansions(command)
-    if not all(_is_known(part.expression, names) for part in parts if part.expression is not None):
-        return literal([command])
-    texts, expressions = [""], []
-    for part in parts:
-        texts[-1] += part.text
-        if part.expression is not None:
-            expressions.append(part.expression.strip() + (f"!{part.conversion}" if part.conversion else ""))
-            texts.append("")
-    return literal(texts, expressions)
-
-
-def _is_known(expression: str, known: Collection[str]) -> bool:
-    """Return whether an expression can be evaluated from known names and builtins."""
-    try:
-        tree = ast.parse(expression.strip(), mode="eval")
-    except (SyntaxError, ValueError):
-        return False
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
-    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    return all(node.id in known or node.id in own or node.id in _BUILTINS for node in names)
-
-
-def literal(texts: Sequence[str], expressions: Sequence[str] = ()) -> str:
-    """Return texts, with expressions between them, as a readable literal, triple-quoted if it has several lines."""
-    quote = _quote("".join(texts), "".join(expressions))
-    bare = [re.sub("![rsa]$", "", code) for code in expressions]
-    doubled = [text.replace("{", "{{").replace("}", "}}") for text in texts] if expressions else texts
-    if quote is None or any("\\" in code or "lambda" in code or ":=" in code for code in expressions):
-        fields = (code.removeprefix(part) for code, part in zip(expressions, bare, strict=True))
-        body = "".join(f"{{{field}}}{text}" for field, text in zip(fields, doubled[1:], strict=True))
-        return f"{literal([doubled[0] + body])}.format({', '.join(bare)})"  # Python 3.11 allows no f-string
-    escaped = [_escaped(text, quote) for text in doubled]
-    if texts[-1].endswith(quote[0]) and quote not in texts[-1]:
-        escaped[-1] = f"{escaped[-1][:-1]}\\{quote[0]}"
-    filled = (f" {code}" if code.startswith("{") else code for code in expressions)
-    body = escaped[0] + "".join(f"{{{code}}}{text}" for code, text in zip(filled, escaped[1:], strict=True))
-    return f"{'f' if expressions else ''}{quote}{body}{quote}"
-
-
-def _quote(text: str, expressions: str) -> str | None:
-    """Return quotes that need no escapes if there are any; the expressions must not contain them (Python 3.11)."""
-    several = ['"""', "'''"] if "\n" in text else []
-    usable = [q for q in (*several, '"', "'", '"""', "'''") if q not in expressions]
-    clean = (q for q in usable if q not in text and not text.endswith(q[0]))
-    return next(clean, usable[0] if usable else None)
-
-
-def _escaped(text: str, quote: str) -> str:
-    kept = {"\n"} if len(quote) == 3 else set()
-    text = text.replace("\\", "\\\\")
-    text = "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text)
-    return text.replace(quote[0], "\\" + quote[0]) if quote in text else text
 
 
 def _is_get_ipython(facts: Facts, node: cst.CSTNode | None) -> bool:

@@ -8,10 +8,11 @@ import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.installs import InstallPlan
-from nb2ddp.analysis.shell_commands import RUNNERS, ShellCall, command_code, shell_calls
+from nb2ddp.analysis.shell_commands import RUNNERS, ShellCall, shell_calls
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Drop, Edit, Finding, Rule
 from nb2ddp.source import cst_nodes
+from nb2ddp.source.shell_text import command_code
 
 
 def setup_rule(step: InstallPlan) -> Rule:

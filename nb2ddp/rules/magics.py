@@ -22,12 +22,13 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_zero_work import kept_open
-from nb2ddp.analysis.shell_commands import ShellCall, command_code, literal, shell_calls
+from nb2ddp.analysis.shell_commands import ShellCall, shell_calls
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement, imported_modules, parse_cell
+from nb2ddp.source.shell_text import command_code, literal
 
 # Line magics that are shell commands.
 COMMANDS = frozenset("ls cat cp mv rm mkdir rmdir pwd man less more ll pip conda mamba uv".split())
