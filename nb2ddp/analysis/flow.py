@@ -228,7 +228,9 @@ class Flow(Names):
         found: list[_DictLike | None] = []
         for argument in call.args:
             if argument.star == "**":
-                found += self._passed_on(argument.value) or [self._dict_of(argument.value)]
+                made = self.value(argument.value)
+                known = made if isinstance(made, cst.Dict | cst.Call) and self._is_dict(made) else None
+                found += self._passed_on(argument.value) or [known]
         return found
 
     def _passed_on(self, node: cst.BaseExpression) -> list[_DictLike | None]:
@@ -239,10 +241,6 @@ class Flow(Names):
                 if params.star_kwarg is binding.node and not self.is_changed(binding) and len(calls) == 1:
                     return [calls[0], *self.star_dicts(calls[0])]
         return []
-
-    def _dict_of(self, node: cst.BaseExpression) -> _DictLike | None:
-        made = self.value(node)
-        return made if isinstance(made, cst.Dict | cst.Call) and self._is_dict(made) else None
 
     def _is_dict(self, node: cst.BaseExpression | None) -> bool:
         """Match a dict literal and ``dict(a=1)``, with no ``**`` in it."""

@@ -216,8 +216,11 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
     known = {training.call for training in trainings(facts)}
     for call in facts.live_calls:
         name = (facts.method(call) or facts.qualified(call.func)).rpartition(".")[2]
-        named = _TRAINING.fullmatch(name) is not None or _gets_what_trains(facts, call, name)
-        if not named or call in known or any(facts.run_by(call.func)):
+        words = " ".join([name, *(last_name(a.keyword or a.value) for a in call.args)])
+        gets = _GETS.match(words) is not None and bool(
+            facts.function_names(call)
+        )  # run_epochs(net, optimizer, rows)
+        if not (gets or _TRAINING.fullmatch(name)) or call in known or any(facts.run_by(call.func)):
             continue
         classes = (facts.around(site, cst.ClassDef) for site in facts.sites(call))  # of uncalled methods
         if all(classes) or facts.is_training(call) or not _may_train(facts, call, name):
@@ -233,12 +236,6 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
             why = f"this notebook calls `{code}()` of {package}, whose training nb2ddp does not convert: it converts"
             why += " loops with backward() in cells, and the Trainers of Transformers, TRL, Unsloth and Lightning"
         yield Training(call, why, package=package)
-
-
-def _gets_what_trains(facts: Facts, call: cst.Call, name: str) -> bool:
-    """Match ``run_epochs(net, optimizer, loader)`` and ``train_gan(net)`` of modules out of sight."""
-    words = " ".join([name, *(last_name(a.keyword or a.value) for a in call.args)])
-    return _GETS.match(words) is not None and bool(facts.function_names(call))
 
 
 def _may_train(facts: Facts, call: cst.Call, name: str) -> bool:

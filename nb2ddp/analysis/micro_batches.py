@@ -8,6 +8,7 @@ and no check of the first step can show a loss that begins to read them later.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -75,6 +76,7 @@ def remembering_rewards(facts: Facts, trainer: cst.Call) -> tuple[cst.FunctionDe
 
 # ---- what earlier micro-batches have left --------------------------------------------------------
 
+_IN_PLACE = re.compile(rf"\w+(?<!_)_|put|{'|'.join(libraries.CHANGING_METHODS)}")  # methods
 _OF_GRADIENTS = ("clip_grad_norm_", "clip_grad_value_", "get_total_norm")
 
 
@@ -131,7 +133,7 @@ def _use(facts: Facts, node: cst.CSTNode) -> tuple[cst.CSTNode | None, bool]:
         return None if top is node and isinstance(parent.value, cst.Integer) else parent, False
     if (target := _target(facts, top)) is not None:
         return target, False
-    if isinstance(parent, cst.Attribute) and _changes_in_place(parent.attr.value):
+    if isinstance(parent, cst.Attribute) and _IN_PLACE.fullmatch(parent.attr.value):
         call = facts.called(parent)
         is_used = call is not None and not isinstance(facts.parent(call), cst.Expr)
         return parent, is_used and not parent.attr.value.endswith("_")
@@ -146,11 +148,6 @@ def _target(facts: Facts, node: cst.CSTNode) -> cst.CSTNode | None:
     if isinstance(parent, cst.AnnAssign) and parent.target is not node:
         return None
     return parent if isinstance(parent, cst.AssignTarget | cst.AnnAssign | cst.Del) else None
-
-
-def _changes_in_place(method: str) -> bool:
-    in_place = method.endswith("_") and not method.endswith("__")
-    return in_place or method in libraries.CHANGING_METHODS | {"put"}
 
 
 def _fills_once(facts: Facts, change: cst.CSTNode, name: str) -> bool:

@@ -33,13 +33,12 @@ def optimizers(facts: Facts) -> list[cst.Call]:
 
     Those that a module makes for Lightning's Trainer are not of a loop: the run finds what they train.
     """
-    made = (c for c in facts.live_calls if _makes_optimizer(facts, c) and not facts.is_after_training(c))
-    return [call for call in made if not (facts.lightning_fits and _is_of_lightning(facts, call))]
-
-
-def _is_of_lightning(facts: Facts, call: cst.Call) -> bool:
-    owner = facts.around(call, cst.ClassDef)
-    return isinstance(owner, cst.ClassDef) and any("LightningModule" in name for name in facts.bases(owner))
+    made = [c for c in facts.live_calls if _makes_optimizer(facts, c) and not facts.is_after_training(c)]
+    homes = {call: facts.around(call, cst.ClassDef) for call in made if facts.lightning_fits}
+    of_modules = {
+        call for call, home in homes.items() if home and "LightningModule" in str(facts.bases(home))
+    }
+    return [call for call in made if call not in of_modules]
 
 
 def _makes_optimizer(facts: Facts, call: cst.Call) -> bool:

@@ -11,11 +11,11 @@ from typing import Literal, Unpack
 
 from nb2ddp.analysis import installs
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.task import task_of
 from nb2ddp.conversion import setup_step
 from nb2ddp.conversion.cell_text import with_automagic, without_futures
 from nb2ddp.conversion.script import Script, assemble
 from nb2ddp.conversion.secret_notes import masked, secret_notes
+from nb2ddp.conversion.task import task_of
 from nb2ddp.ddp_folder import KAGGLE, SCRIPT, SETUP, SUPPORT
 from nb2ddp.options import OptionKeywords, Options
 from nb2ddp.rewriting.engine import rewrite, rewrite_first

@@ -175,7 +175,7 @@ def _imports(code: str, module: str) -> bool:
 
 
 def _subject(notebook: Notebook, script: str, beside: Mapping[str, str]) -> Subject:
-    from nb2ddp.analysis.task import task_of
+    from nb2ddp.conversion.task import task_of
 
     if ddp_folder.spreads(script):
         raise RehearsalError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nb2ddp.analysis.task import task_of
+from nb2ddp.conversion.task import task_of
 from tests.support.helpers import facts_of
 
 SFT = "from trl import SFTTrainer, DPOTrainer\ntrainer = SFTTrainer(model=m)\n"
