@@ -243,11 +243,6 @@ def _opens_to_write(facts: Facts, call: cst.Call) -> bool:
     return not set("wax+").isdisjoint(files.mode(facts, call))
 
 
-def appends(facts: Facts, call: cst.Call) -> bool:
-    """Match ``open(path, "a")`` and ``path.open("a")``: each process that runs it adds its lines."""
-    return "a" in files.mode(facts, call)
-
-
 def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     """Return the path of a file that a call opens for writing with no ``with`` that closes it."""
     if facts.qualified(call.func) == libraries.LOG_SINK:
@@ -269,7 +264,9 @@ def stays_open(facts: Facts, call: cst.Call) -> bool:
     if facts.qualified(call.func) == libraries.LOG_SINK:
         return True
     around = facts.parent(call)
-    if isinstance(around, cst.Attribute) or (isinstance(around, cst.Arg) and not _is_kept(facts, around)):
+    made = facts.parent(around) if isinstance(around, cst.Arg) else None  # writer = csv.writer(open(...))
+    is_kept = isinstance(made, cst.Call) and isinstance(facts.parent(made), cst.Assign | cst.AnnAssign)
+    if isinstance(around, cst.Attribute) or (isinstance(around, cst.Arg) and not is_kept):
         return False  # open(...).write(x), json.dump(x, open(...))
     scope = facts.scope(call)
     if scope is None:
@@ -297,12 +294,6 @@ def _closing(facts: Facts, call: cst.Call) -> cst.Call | None:
     """Return the first call that closes what a call opens: ``name.close()`` after ``name = open(...)``."""
     later = (c for c in facts.live_calls if facts.method(c) == "close" and facts.order(c) > facts.order(call))
     return next((other for other in later if facts.is_made_of(other.func, call)), None)
-
-
-def _is_kept(facts: Facts, argument: cst.Arg) -> bool:
-    """Return whether what is made of an open file gets a name, as in ``writer = csv.writer(open(...))``."""
-    made = facts.parent(argument)
-    return isinstance(made, cst.Call) and isinstance(facts.parent(made), cst.Assign | cst.AnnAssign)
 
 
 def reads_back(facts: Facts, call: cst.Call) -> bool:
@@ -371,11 +362,6 @@ def changes_file(facts: Facts, call: cst.Call) -> bool:
     letters = {*files.mode(facts, call)}
     is_open = facts.qualified(call.func) in ("open", "io.open", "codecs.open")
     return is_open and "+" in letters and letters.isdisjoint("wx")
-
-
-def may_be_undone(facts: Facts, call: cst.Call) -> bool:
-    """Return whether what a call does with files can be taken back for the next rank, which does it again."""
-    return facts.qualified(call.func) in SAVED_WHOLE or changes_path(facts, call) or maps_file(facts, call)
 
 
 def maps_file(facts: Facts, call: cst.Call) -> bool:

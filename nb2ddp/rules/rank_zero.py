@@ -117,7 +117,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Gate(tried, "main-first", "rank 0 goes first, the others find what it has started")
             elif rank_zero_work.gives_plain(facts, call) and not skipped:
                 yield from _on_rank_0(facts, call, why)
-            elif rank_zero_work.may_be_undone(facts, call):
+            elif why == rank_zero_work.WRITES and not rank_zero_work.tracks(facts, call):
                 yield Gate(statement, "in-turn", "the ranks write one after another")
             else:
                 does = "writes" if why == rank_zero_work.WRITES else "runs"
@@ -170,7 +170,7 @@ def _each_in_turn(
     does = "write" if why == rank_zero_work.WRITES else "run it"
     yield Gate(statement, "in-turn", f"the ranks {does} one after another")
     path = rank_zero_work.opened(facts, call)
-    if path is not None and (once or rank_zero_work.appends(facts, call)):  # each line once
+    if path is not None and (once or "a" in files.mode(facts, call)):  # each line once
         yield _of_rank_0(facts, path)
     elif _moves(facts, call):
         yield Edit.inside(call.func, rank_zero_work.WRITES, helper(facts, "on_main_process"))
@@ -284,7 +284,7 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
     if all_call and apart and rank_zero_work.gives_plain(facts, call) and not _may_be_skipped(facts, call):
         yield from _on_rank_0(facts, call, rank_zero_work.WRITES)
         return
-    if not all_call and not apart and rank_zero_work.appends(facts, call):  # a line of a log, once
+    if not all_call and not apart and "a" in files.mode(facts, call):  # a line of a log, once
         yield Gate(statement, "rank-zero", rank_zero_work.WRITES)
         return
     closed = apart and rank_zero_work.kept_open(facts, call) is not None  # by a later line, and read then
