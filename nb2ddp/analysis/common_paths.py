@@ -9,6 +9,7 @@ from functools import cache, partial
 import libcst as cst
 
 from nb2ddp import libraries
+from nb2ddp.analysis import modules
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.outside import from_outside
 from nb2ddp.analysis.solver import Solver
@@ -46,13 +47,17 @@ def changes_state(facts: Facts, statement: cst.CSTNode, *, names: bool = True) -
     A ``with`` that writes a file may do so: ``f.write(row); rows.append(row)``. So may the functions that it calls.
     Without ``names`` only attributes count, and what such functions change.
     """
-    return facts.once(_changing_all if names else _changing_objects).solve(statement)
+    return facts.once(_changing_all if names else _changing_objects).solve((facts, statement))
 
 
-def _changing(facts: Facts, *, names: bool) -> Solver[cst.CSTNode, bool]:
+_In = tuple[Facts, cst.CSTNode]
+
+
+def _changing(_: Facts, *, names: bool) -> Solver[_In, bool]:
     """Return what tells of a statement, an expression and the body of a function whether it changes such values."""
 
-    def steps(node: cst.CSTNode) -> Generator[cst.CSTNode, bool, bool]:
+    def steps(key: _In) -> Generator[_In, bool, bool]:
+        facts, node = key
         called = isinstance(node, cst.BaseSuite)  # the body of a function, which has made what is its own
         scope = facts.scope(node) if called else None
         if called and facts.nodes(cst.Global, cst.Nonlocal, within=node):
@@ -68,8 +73,8 @@ def _changing(facts: Facts, *, names: bool) -> Solver[cst.CSTNode, bool]:
             sets = not called and facts.changes_model(call)  # a function that evaluates sets it back
             if sets or (names and (fits or _draws_from_own(facts, call))):
                 return True
-            for function in facts.called_functions(call):  # what __init__ sets is new
-                if function.name.value != "__init__" and (yield function.body):
+            for of, function in modules.called(facts, call):
+                if function.name.value != "__init__" and (yield (of, function.body)):  # what that sets is new
                     return True
         attributes = facts.nodes(cst.Attribute, within=node)
         return any(facts.changes(a) or isinstance(facts.parent(a), cst.AssignTarget) for a in attributes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar
 
 from nb2ddp.analysis.execution import Execution
@@ -24,9 +25,11 @@ class Facts(Execution):
     method = staticmethod(cst_nodes.method_of)
     keyword = staticmethod(cst_nodes.keyword_of)
 
-    def __init__(self, cells: Sequence[CodeCell], *, sharded: bool = False, is_loose: bool = False) -> None:
-        """Read the cells. ``sharded``: a Trainer shards its model, which needs every rank from then on."""
-        super().__init__(cells, sharded=sharded, is_loose=is_loose)
+    def __init__(self, cells: Sequence[CodeCell], *, folders: Sequence[Path] = (), **how: bool) -> None:
+        """Read the cells. ``folders``: where modules that they import are looked for; ``how``: see `Execution`."""
+        super().__init__(cells, **how)
+        self.folders = folders
+        self.modules: dict[Path, Facts] = {}
         self._answers: dict[object, Any] = {}
 
     def once(self, question: Callable[[Facts], Answer]) -> Answer:
@@ -37,17 +40,17 @@ class Facts(Execution):
         return answer
 
     @classmethod
-    def that_train(cls, cells: Sequence[CodeCell], *, sharded: bool = False) -> Facts:
+    def that_train(cls, cells: Sequence[CodeCell], folders: Sequence[Path] = (), *, sharded: bool) -> Facts:
         """Return the facts of cells, read loosely where that finds more training."""
-        strict = cls(cells, sharded=sharded)
+        strict = cls(cells, folders=folders, sharded=sharded)
         if strict.last_collective is not None and not strict.may_train_more:
             return strict
-        loose = cls(cells, sharded=sharded, is_loose=True)
+        loose = cls(cells, folders=folders, sharded=sharded, is_loose=True)
         return loose if len(loose.collective_statements) > len(strict.collective_statements) else strict
 
     def sharded(self) -> Facts:
         """Return the facts of the same cells for a model that the Trainer shards."""
-        return self if self._sharded else Facts.that_train(self.cells, sharded=True)
+        return self if self._sharded else Facts.that_train(self.cells, self.folders, sharded=True)
 
 
 def asked_once(question: Callable[[Facts], Answer]) -> Callable[[Facts], Answer]:

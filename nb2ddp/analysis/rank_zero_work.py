@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
+from functools import partial
 
 import libcst as cst
 from libcst import matchers as m
 
 from nb2ddp import libraries
-from nb2ddp.analysis import files
+from nb2ddp.analysis import files, modules
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.shell_commands import is_install
 from nb2ddp.source import cst_nodes
@@ -93,6 +94,12 @@ def _uses(facts: Facts) -> dict[Statement, tuple[frozenset[str], ...]]:
 
 def why_alone(facts: Facts, call: cst.Call) -> str | None:
     """Return why one rank alone makes this call; None where all may."""
+    given = {facts.kind(argument.value) for argument in call.args}  # a Trainer writes once
+    of_modules = () if given & {"trainer", "lightning", "accelerator"} else modules.functions_of(facts, call)
+    return WRITES if any(map(facts.once(_writing).solve, of_modules)) else _why_itself(facts, call)
+
+
+def _why_itself(facts: Facts, call: cst.Call) -> str | None:
     if facts.gathers(call):
         return None
     if facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS or _sends(facts, call):
@@ -101,6 +108,22 @@ def why_alone(facts: Facts, call: cst.Call) -> str | None:
     if facts.fetches_artifact(call):
         return "only rank 0 has this W&B run"
     return WRITES if writes(facts, call) else None
+
+
+def may_train(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a function of a module trains, calls a model that it is given, or changes its mode."""
+    return any(map(facts.once(_training).solve, modules.functions_of(facts, call)))
+
+
+def _is_for_all(facts: Facts, call: cst.Call) -> bool:
+    given, methods = facts.binding(call.func), libraries.COLLECTIVE_METHODS | libraries.LIGHTNING_METHODS
+    is_given = given is not None and isinstance(given.node, cst.Param)  # model(rows)
+    trains = facts.is_training(call) or facts.is_for_all(call)
+    return is_given or trains or facts.method(call) in methods | {"eval", "load_state_dict"}
+
+
+_writing = partial(modules.search, wanted=lambda facts, call: _why_itself(facts, call) is not None)
+_training = partial(modules.search, wanted=_is_for_all)
 
 
 def writes(facts: Facts, call: cst.Call) -> bool:

@@ -93,7 +93,7 @@ def convert_notebook(
     if broken:
         return Conversion(notebook.path, "declined", declined=broken, source=notebook)
     try:
-        facts = Facts.that_train(cells, sharded=options.strategy == "fsdp")
+        facts = Facts.that_train(cells, [notebook.path.parent], sharded=options.strategy == "fsdp")
         return _converted(notebook, facts, options, futures)
     except RecursionError:
         why = "an expression in this notebook is nested too deeply to be followed; split it up"

@@ -104,7 +104,7 @@ def rewrite_first(facts: Facts, rule: Rule, options: Options) -> tuple[Facts, tu
         return facts, ()
     made = rewrite(facts, [rule], options)
     cells = [cell.with_text(made.code[cell.number]) for cell in facts.cells]
-    return Facts.that_train(cells, sharded=options.strategy == "fsdp"), made.changes
+    return Facts.that_train(cells, facts.folders, sharded=options.strategy == "fsdp"), made.changes
 
 
 def _plan_of(plans: dict[CodeCell, _Plan], facts: Facts, statement: Statement) -> _Plan:

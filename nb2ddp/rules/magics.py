@@ -12,7 +12,6 @@ know is left out with a note; one that runs code, as ``%run`` does, stops the co
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -20,6 +19,7 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp import libraries
+from nb2ddp.analysis import modules
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_zero_work import kept_open
 from nb2ddp.analysis.shell_commands import ShellCall, shell_calls
@@ -27,7 +27,7 @@ from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Statement, imported_modules, parse_cell
+from nb2ddp.source.cells import Statement, imported_modules
 from nb2ddp.source.shell_text import command_code, literal
 
 # Line magics that are shell commands.
@@ -147,11 +147,10 @@ def _of_module(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
     if looks and any(facts.order(node) < facts.order(shell.call) for node in imports):
         why = f"%autoreload reads {shell.file} again here, and a script reads a module once: write it before its import"
         yield Decline(why, shell.call)
-    with contextlib.suppress(SyntaxError, ValueError, RecursionError):
-        own = Facts([parse_cell(1, shell.body)] if imports else [])
-        if any(own.scope(call) is None and kept_open(own, call) is not None for call in own.live_calls):
-            why = f"{shell.file} keeps a file open, to which every rank that imports it writes: open it in a cell"
-            yield Note(why, shell.call)
+    own = modules.read(facts, module) if imports else None
+    if own and any(own.scope(call) is None and kept_open(own, call) is not None for call in own.live_calls):
+        why = f"{shell.file} keeps a file open, to which every rank that imports it writes: open it in a cell"
+        yield Note(why, shell.call)
 
 
 def _of_results(facts: Facts) -> Iterator[Finding]:

@@ -41,6 +41,9 @@ _EACH_TURN = (
     "each rank runs this in its turn, for its statement changes what all train with: start it in another cell"
 )
 _WITH_TRAINING = "this writes on every rank, for every rank needs its statement; write on a line of its own"
+_WITH_MODELS = (
+    "this function writes on every rank, for it trains or calls models, too: write in a function of its own"
+)
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -81,6 +84,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if around := generating.intersection((statement, *facts.parents(call))):
             if around & turns and why != rank_zero_work.WRITES:
                 yield Note(_EACH_TURN, call)
+            continue
+        if rank_zero_work.may_train(facts, call):
+            yield Note(_WITH_MODELS, call)
             continue
         if isinstance(facts.scope(call), cst.Lambda):
             if rank_zero_work.writes(facts, call):

@@ -1,0 +1,80 @@
+"""Look into the modules beside the notebook: what their functions do is judged as that of the notebook's own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator
+from functools import cache
+
+import libcst as cst
+
+from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.shell_commands import shell_calls
+from nb2ddp.analysis.solver import Solver
+from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import parse_cell
+from nb2ddp.source.module_files import module_file
+
+Of = tuple[Facts, cst.FunctionDef]
+_MOST_STEPS = 4  # from the import of a name to the module that defines it
+
+
+def _reader(facts: Facts) -> Callable[[str], Facts | None]:
+    added = (call for call in facts.live_calls if facts.qualified(call.func).startswith("sys.path."))
+    texts = (cst_nodes.string_value(facts.value(a.value)) for call in added for a in call.args[-1:])
+    folders = [*facts.folders, *(folder / text for text in texts if text for folder in facts.folders[:1])]
+    written = {shell.file: shell.body for shell in shell_calls(facts) if shell.name == "writefile"}
+
+    @cache
+    def known(name: str) -> Facts | None:
+        found = module_file(name, folders, written)
+        if found is None:
+            return None
+        file, text = found
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+            if file not in facts.modules:
+                facts.modules[file] = made = Facts([parse_cell(1, text)], folders=(*folders, file.parent))
+                made.modules = facts.modules
+        return facts.modules.get(file)
+
+    return known
+
+
+def read(facts: Facts, name: str) -> Facts | None:
+    """Return the facts of a module by its dotted name; None where it is not beside the notebook, or no Python."""
+    return facts.once(_reader)(name)
+
+
+def functions_of(facts: Facts, call: cst.Call) -> Iterator[Of]:
+    """Yield the functions of modules beside the notebook that a call may run, with the facts of their modules."""
+    for name in facts.function_names(call):
+        own: Facts | None = facts
+        for _ in range(_MOST_STEPS):  # `from .files import save`, in the module that is imported
+            place, _, last = name.lstrip(".").rpartition(".")
+            if own is None or (own := read(own, place)) is None:
+                break
+            found = (b.node for b in own.definitions(last) if b.scope is None)
+            yield from ((own, node) for node in found if isinstance(node, cst.FunctionDef))
+            name = own.collected.imports.get(last, [""])[-1]
+
+
+def called(facts: Facts, call: cst.Call) -> Iterator[Of]:
+    """Yield the functions that a call runs, the notebook's own and those of modules beside it."""
+    yield from ((facts, function) for function in facts.called_functions(call))
+    yield from functions_of(facts, call)
+
+
+def search(_: Facts, wanted: Callable[[Facts, cst.Call], bool]) -> Solver[Of, bool]:
+    """Return what tells of a function whether it runs a ``wanted`` call."""
+
+    def steps(key: Of) -> Generator[Of, bool, bool]:
+        facts, function = key
+        for call in facts.calls_in(function.body):
+            if wanted(facts, call):
+                return True
+            for of in called(facts, call):
+                if (yield of):
+                    return True
+        return False
+
+    return Solver(steps, False)

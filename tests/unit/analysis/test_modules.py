@@ -1,0 +1,156 @@
+"""What functions of modules beside the notebook do is judged by their text, which is never run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from textwrap import dedent
+
+import nbformat
+import pytest
+
+from nb2ddp.conversion.pipeline import Conversion, convert
+from tests.support.helpers import notebook
+
+TRAIN = "from trl import SFTTrainer\ntrainer = SFTTrainer(model)\ntrainer.train()"
+SAVES = """
+    import os, shutil
+    raise SystemExit("a module was run")
+
+    def save(rows, name):
+        os.makedirs("out", exist_ok=True)
+        with open(f"out/{name}.txt", "w") as file:
+            file.write(str(rows))
+        shutil.rmtree("out")
+"""
+GATE = "with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes\n    if is_main:\n        "
+
+
+def beside(folder: Path, modules: dict[str, str], *cells: str) -> Conversion:
+    for name, text in modules.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(dedent(text), encoding="utf-8")
+    nbformat.write(notebook(*cells), folder / "train.ipynb")
+    return convert(folder / "train.ipynb")
+
+
+def code_of(conversion: Conversion) -> str:
+    assert conversion.status == "converted", conversion.declined
+    assert conversion.script is not None
+    return conversion.script.text
+
+
+@pytest.mark.parametrize(
+    ("place", "imports", "call"),
+    [
+        ("files.py", "from files import save", "save(1, 'a')"),
+        ("files.py", "import files as f", "f.save(1, 'a')"),
+        ("files.py", "from files import *", "save(1, 'a')"),
+        ("pack/files.py", "import pack.files", "pack.files.save(1, 'a')"),
+        ("pack/__init__.py", "from pack import save", "save(1, 'a')"),
+        ("src/files.py", "import sys\nsys.path.append('src')\nfrom files import save", "save(1, 'a')"),
+        ("../files.py", "import sys\nsys.path.insert(0, '..')\nfrom files import save", "save(1, 'a')"),
+    ],
+)
+def test_what_only_writes_is_rank_0s(tmp_path: Path, place: str, imports: str, call: str) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    code = code_of(beside(folder, {place: SAVES}, imports, f"for name in 'ab':\n    {call}", TRAIN))
+    assert call in code
+    assert code.index("main_process_only") < code.index(call)
+
+
+def test_a_name_is_followed_to_the_module_that_defines_it(tmp_path: Path) -> None:
+    package = {"pack/__init__.py": "from .inner.files import save", "pack/inner/files.py": SAVES}
+    code = code_of(beside(tmp_path, package, "from pack import save\nsave(1, 'a')", TRAIN))
+    assert f"{GATE}save(1, 'a')" in code
+
+
+def test_a_function_that_calls_one_of_another_module_writes(tmp_path: Path) -> None:
+    modules = {
+        "files.py": SAVES,
+        "report.py": "from files import save\ndef report(rows):\n    save(rows, 'a')",
+    }
+    code = code_of(beside(tmp_path, modules, "import report\nreport.report([1]);", TRAIN))
+    assert f"{GATE}report.report([1])" in code
+
+
+def test_modules_that_import_one_another_end(tmp_path: Path) -> None:
+    modules = {
+        "a.py": "import b\ndef f(x):\n    return b.g(x)\ndef h(x):\n    h(x)\n    open('x', 'w').write(x)",
+        "b.py": "import a\ndef g(x):\n    return a.f(x) or a.h(x)",
+    }
+    code = code_of(beside(tmp_path, modules, "from a import f\nf('1');", TRAIN))
+    assert f"{GATE}f('1')" in code
+
+
+def test_a_result_is_made_by_each_rank_in_its_turn(tmp_path: Path) -> None:
+    module = "def prepare(path):\n    open(path, 'w').write('x')\n    return path"
+    cells = ("from data import prepare\nmodel = load(prepare('rows'))", TRAIN)
+    assert "with ddp.in_turn():" in code_of(beside(tmp_path, {"data.py": module}, *cells))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "history.append(name)",
+        "global last\n    last = name",
+        "import os\n    os.environ['LAST'] = name",
+    ],
+)
+def test_what_changes_values_too_every_rank_runs_in_its_turn(tmp_path: Path, body: str) -> None:
+    module = f"last = ''\ndef save(history, name):\n    open(name, 'w').write(name)\n    {body}"
+    cells = ("import files\nhistory = []\nfiles.save(history, 'a')", TRAIN)
+    assert "with ddp.in_turn():" in code_of(beside(tmp_path, {"files.py": module}, *cells))
+
+
+@pytest.mark.parametrize(
+    "body", ["model(name)", "model.eval()", "loss = model.loss()\n    loss.backward()", "model.fit(name)"]
+)
+def test_what_computes_with_a_model_too_is_named_and_left(tmp_path: Path, body: str) -> None:
+    module = f"def save(model, name):\n    open(name, 'w').write(name)\n    {body}"
+    conversion = beside(tmp_path, {"files.py": module}, "import files\nfiles.save(net, 'a')", TRAIN)
+    assert "\nfiles.save(net, 'a')" in code_of(conversion)
+    (note,) = (note for note in conversion.notes if note.rule == "rank-zero")
+    assert note.why.startswith("this function writes on every rank")
+    assert note.place is not None
+    assert note.place.line == 2
+
+
+@pytest.mark.parametrize(
+    ("modules", "call"),
+    [
+        ({}, "from files import save\nsave(1, 'a')"),
+        ({"files.py": "def save(:"}, "from files import save\nsave(1, 'a')"),
+        ({"files.py": "def save(x, y):\n    return x"}, "from files import save\nsave(1, 'a')"),
+        (
+            {"files.py": "class Net:\n    def __init__(self):\n        open('x', 'w')"},
+            "from files import Net\nNet()",
+        ),
+        (
+            {"files.py": "def save(t):\n    t.save_model('out')"},
+            f"{TRAIN}\nfrom files import save\nsave(trainer)\ntrainer.train()",
+        ),
+    ],
+)
+def test_all_else_is_left_alone(tmp_path: Path, modules: dict[str, str], call: str) -> None:
+    conversion = beside(tmp_path, modules, f"{call};", TRAIN)
+    assert f"\n{call.splitlines()[-1]}" in code_of(conversion)
+    assert not [note for note in conversion.notes if note.rule == "rank-zero"]
+
+
+def test_a_module_that_the_notebook_writes_goes_first(tmp_path: Path) -> None:
+    text = dedent(SAVES).strip()
+    cells = (f"%%writefile files.py\n{text}\n", "import files\nfiles.save(1, 'a')", TRAIN)
+    assert f"{GATE}files.save(1, 'a')" in code_of(
+        beside(tmp_path, {"files.py": "def save(x, y): pass"}, *cells)
+    )
+
+
+def test_a_pipe_is_no_module(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "files.py")
+    began = time.monotonic()
+    beside(tmp_path, {}, "import files\nfiles.save(1, 'a')", TRAIN)
+    assert time.monotonic() - began < 20
