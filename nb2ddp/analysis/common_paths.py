@@ -29,6 +29,8 @@ def leaves(facts: Facts, statement: cst.CSTNode) -> bool:
 
 def parts_ranks(facts: Facts, statement: cst.CSTNode) -> bool:
     """Return whether a rank that skips a statement goes another way, or has other values, than those that run it."""
+    if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) > 1:
+        return True  # what else stands on its line
     return leaves(facts, statement) or binds_for_later(facts, statement) or changes_state(facts, statement)
 
 

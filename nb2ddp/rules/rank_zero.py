@@ -132,7 +132,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield from _without_ranks(facts, call)
         if leaves(facts, statement):
             yield from _each_in_turn(facts, call, statement, why)
-        elif used or changes_state(facts, statement):
+        elif used or parts_ranks(facts, statement):
             yield from _each_in_turn(facts, call, statement, why, once=True)
         else:
             yield Gate(statement, "rank-zero-then-wait" if called_by_all(facts, call) else "rank-zero", why)
