@@ -259,9 +259,10 @@ RUNNING_FUNCTIONS = frozenset(
     "requests.post requests.put requests.patch requests.delete httpx.post httpx.put httpx.patch httpx.delete "
     "kaggle.api.competition_submit kaggle.api.dataset_create_version kaggle.api.dataset_create_new".split()
 )
-# Classes of sessions with a server.
+# Classes of sessions with a server, and functions that send what they are told.
 SESSIONS = frozenset(
-    "requests.Session requests.session requests.sessions.Session httpx.Client smtplib.SMTP smtplib.SMTP_SSL "
+    "requests.request httpx.request requests.Session requests.session requests.sessions.Session httpx.Client "
+    "smtplib.SMTP smtplib.SMTP_SSL "
     "google.cloud.storage.Client pymongo.MongoClient boto3.client boto3.resource boto3.Session".split()
 )
 # Their methods that send something.

@@ -139,9 +139,16 @@ def gives_plain(facts: Facts, call: cst.Call) -> bool:
 
 
 def _sends(facts: Facts, call: cst.Call) -> bool:
-    """Match ``session.post(...)`` and the like, of a session of requests or another service's client."""
-    owner = facts.owner(call) if facts.method(call) in libraries.SENDING_METHODS else None
-    return owner is not None and not facts.origins(owner).isdisjoint(libraries.SESSIONS)
+    """Match ``session.post(...)`` of a service's client, and ``requests.request("POST", ...)``, whatever it is told."""
+    name = facts.qualified(call.func).rpartition(".")[2] or facts.method(call)
+    told = (
+        cst_nodes.string_value(facts.value(cst_nodes.given(call, 0, "method"))) if name == "request" else None
+    )
+    made_by = {facts.qualified(call.func), *facts.origins(facts.owner(call) or call.func)}
+    sends = name in libraries.SENDING_METHODS or (
+        name == "request" and (told or "").upper() not in ("GET", "HEAD")
+    )
+    return sends and not made_by.isdisjoint(libraries.SESSIONS)
 
 
 def starts_program(facts: Facts, call: cst.Call) -> bool:

@@ -53,6 +53,25 @@ def keep(row):
 notify("begun")
 print(keep({}))
 
+# case: a request whose method is told, and one that asks
+def tell(method, text):
+    requests.request("POST", "https://hooks.example.com", json=text)
+    with requests.Session() as session:
+        session.request(method, "https://hooks.example.com", json=text)
+    return requests.request("get", "https://hooks.example.com")
+tell("PUT", {})
+# output
+def tell(method, text):
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 runs it
+        if is_main:
+            requests.request("POST", "https://hooks.example.com", json=text)
+    with requests.Session() as session:
+        with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 runs it
+            if is_main:
+                session.request(method, "https://hooks.example.com", json=text)
+    return requests.request("get", "https://hooks.example.com")
+tell("PUT", {})
+
 # case: a callback
 class Upload(TrainerCallback):
     def on_save(self, args, state, control, **kwargs):
