@@ -171,6 +171,15 @@ def has_experts(name: str) -> bool:
     return _EXPERTS.search(name) is not None
 
 
+_SIZE = re.compile(r"(?<![A-Za-z0-9.])[EeAa]?(\d+(?:[._]\d+)?)\s*([BbMm])(?![A-Za-z])")
+
+
+def billions(name: str) -> float | None:
+    """Return the billions of parameters in a model's name: 0.27 for "x-270M"; of several the largest."""
+    sizes = ((float(number.replace("_", ".")), unit) for number, unit in _SIZE.findall(name))
+    return max((size / 1000 if unit in "Mm" else size for size, unit in sizes), default=None)
+
+
 # Make a generator of one's own: without a seed, each process gets another one.
 GENERATORS = frozenset({"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"})
 # Functions that take a trainer and return it.

@@ -256,9 +256,7 @@ class Names(Tree):
     @cached_property
     def uses_unsloth(self) -> bool:
         """Tell whether Unsloth, or a fork that kept its names, is imported."""
-        named = (target for targets in self.collected.imports.values() for target in targets)
-        targets = [*self.collected.stars, *named]
-        return any(target.partition(".")[0] in libraries.UNSLOTH_PACKAGES for target in targets)
+        return any(map(self.imports_of, libraries.UNSLOTH_PACKAGES))
 
     def qualified(self, node: cst.CSTNode) -> str:
         """Return the dotted name that an expression stands for, through imports; "" where it is none.

@@ -16,9 +16,9 @@ from libcst import matchers as m
 from nb2ddp import libraries
 from nb2ddp.analysis import files, modules
 from nb2ddp.analysis.facts import Facts, asked_once
-from nb2ddp.analysis.shell_commands import is_install
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
+from nb2ddp.source.shell_text import is_install
 
 WRITES = "only rank 0 writes"
 

@@ -11,26 +11,10 @@ import libcst as cst
 
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.shell_text import command_code, literal
+from nb2ddp.source.shell_text import command_code, is_install, literal
 
 RUNNERS = frozenset("os.system subprocess.run subprocess.call subprocess.check_call".split())
 _SHELL_METHODS = frozenset({"system", "system_raw", "system_piped"})
-_INSTALL = re.compile(
-    r"""^[\s(!]*(?:(?:then|else|do|exec|command|env|time|nohup)\s+)*
-    (?:\w+=(?:"[^"]*"|'[^']*'|[^\s"'])*\s+)*(?:sudo\s+(?:-\w+\s+)*)?(?:nohup\s+|time\s+)?
-    (?:
-        (?:(?:\S*python[\d.]*|\{sys\.executable\})\s+-m\s+|\S*/)?
-        (?:pip[\d.]*|uv(?:\s+pip)?|conda|mamba|apt|apt-get|dpkg|npm|yarn|brew)\s+(?:-\S+\s+)*
-        (?:install|uninstall|update|upgrade|sync|remove|purge|add|-i)\b.*
-      | (?:\S*python[\d.]*|\{sys\.executable\})\s+-m\s+ensurepip\b.*
-      | \S*python[\d.]*\s+setup\.py\s+(?:-\S+\s+)*(?:install|develop)\b.*
-      | pip3?-autoremove\b.*
-      | rm\s.*(?:site|dist)-packages\b.*
-      | (?:add-apt-repository|apt-key)\b.*
-      | (?:curl|wget)\b.*(?:install|setup)\S*\.sh\b.*
-    )""",
-    re.VERBOSE | re.DOTALL,
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,11 +80,6 @@ class ShellCall:
         """Return the variable that ``%env A=1`` sets, and its value as Python code; no value where it only shows it."""
         name, separator, value = self.text.partition("=" if "=" in self.text else " ")
         return name.strip(), command_code(value.strip(), names) if separator else ""
-
-
-def is_install(command: str) -> bool:
-    """Return whether a shell command, or any part of ``a && b``, installs or removes packages."""
-    return any(_INSTALL.match(part) for part in re.split(r"&&|[|;\n]", command.replace("\\\n", " ")))
 
 
 @asked_once

@@ -33,7 +33,6 @@ from nb2ddp.source import cst_nodes
 _PER_BILLION = {4: 0.65, 8: 1.1, 16: 1.87, 32: 3.73}
 _REST = 2.0  # GiB: CUDA itself, the adapter with its optimizer, activations of a small batch
 _LOADING = 0.5  # GiB: CUDA itself
-_SIZE = re.compile(r"(?<![A-Za-z0-9.])[EeAa]?(\d+(?:[._]\d+)?)\s*([BbMm])(?![A-Za-z])")
 _QUANTIZED = {
     4: re.compile(r"4[-_]?bit|int4|awq|gptq|mxfp4|nf4", re.I),
     8: re.compile(r"8[-_]?bit|fp8", re.I),
@@ -135,7 +134,9 @@ def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
         if facts.method(call) not in ("from_pretrained", "from_config") or facts.kind(call) != "model":
             continue
         adapts = facts.kind(cst_nodes.given(call, 0, "model")) == "model"  # PeftModel's, of another model
-        billions = None if adapts or facts.is_after_training(call) else parameters(facts.loaded_name(call))
+        billions = (
+            None if adapts or facts.is_after_training(call) else libraries.billions(facts.loaded_name(call))
+        )
         if billions is None:
             continue
         cases = _weight_cases(facts, call)
@@ -163,12 +164,6 @@ def _trains_whole(facts: Facts, call: cst.Call) -> bool:
     freezes = any(target.attr.value == "requires_grad" for target in facts.attribute_targets)
     trains = bool(facts.train_calls or backward_calls(facts))
     return trains and not freezes and not adapts and _quantized_widths(facts, call) == {0}
-
-
-def parameters(name: str) -> float | None:
-    """Return the billions of parameters in a model's name: 0.27 for "x-270M"; of several the largest."""
-    sizes = ((float(number.replace("_", ".")), unit) for number, unit in _SIZE.findall(name))
-    return max((size / 1000 if unit in "Mm" else size for size, unit in sizes), default=None)
 
 
 # ---- weights alone ------------------------------------------------------------------------------

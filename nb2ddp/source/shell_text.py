@@ -1,4 +1,4 @@
-"""Write shell lines and texts as Python's string literals, with the expressions that IPython expands in them."""
+"""Read the text of shell lines: whether they install, and as Python's literals, with what IPython expands in them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,27 @@ from collections.abc import Collection, Sequence
 from nb2ddp.source import ipython_syntax
 
 _BUILTINS = frozenset(dir(builtins))
+_INSTALL = re.compile(
+    r"""^[\s(!]*(?:(?:then|else|do|exec|command|env|time|nohup)\s+)*
+    (?:\w+=(?:"[^"]*"|'[^']*'|[^\s"'])*\s+)*(?:sudo\s+(?:-\w+\s+)*)?(?:nohup\s+|time\s+)?
+    (?:
+        (?:(?:\S*python[\d.]*|\{sys\.executable\})\s+-m\s+|\S*/)?
+        (?:pip[\d.]*|uv(?:\s+pip)?|conda|mamba|apt|apt-get|dpkg|npm|yarn|brew)\s+(?:-\S+\s+)*
+        (?:install|uninstall|update|upgrade|sync|remove|purge|add|-i)\b.*
+      | (?:\S*python[\d.]*|\{sys\.executable\})\s+-m\s+ensurepip\b.*
+      | \S*python[\d.]*\s+setup\.py\s+(?:-\S+\s+)*(?:install|develop)\b.*
+      | pip3?-autoremove\b.*
+      | rm\s.*(?:site|dist)-packages\b.*
+      | (?:add-apt-repository|apt-key)\b.*
+      | (?:curl|wget)\b.*(?:install|setup)\S*\.sh\b.*
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def is_install(command: str) -> bool:
+    """Return whether a shell command, or any part of ``a && b``, installs or removes packages."""
+    return any(_INSTALL.match(part) for part in re.split(r"&&|[|;\n]", command.replace("\\\n", " ")))
 
 
 def command_code(command: str, names: Collection[str]) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from nb2ddp import libraries
 from nb2ddp.options import Options
-from nb2ddp.rules.memory import parameters, rule
+from nb2ddp.rules.memory import rule
 from tests.support.helpers import apply
 
 UNSLOTH = "from unsloth import FastLanguageModel as F\n"
@@ -26,7 +27,7 @@ UNSLOTH = "from unsloth import FastLanguageModel as F\n"
     ],
 )
 def test_a_name_tells_the_size(name: str, billions: float | None) -> None:
-    assert parameters(name) == billions
+    assert libraries.billions(name) == billions
 
 
 @pytest.mark.parametrize(

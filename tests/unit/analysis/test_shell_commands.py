@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from IPython.utils.text import DollarFormatter
 
-from nb2ddp.analysis.shell_commands import is_install, shell_calls
-from nb2ddp.source.shell_text import command_code, literal
+from nb2ddp.analysis.shell_commands import shell_calls
+from nb2ddp.source.shell_text import command_code, is_install, literal
 from tests.support.helpers import facts_of
 
 INSTALLS = [
