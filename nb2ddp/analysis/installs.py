@@ -7,7 +7,7 @@ that bind the names it reads (computed versions, imports). No other code of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import libcst as cst
@@ -16,9 +16,10 @@ from libcst import matchers
 from nb2ddp import libraries
 from nb2ddp.analysis.common_paths import makes_folder
 from nb2ddp.analysis.facts import Facts, asked_once
-from nb2ddp.analysis.files import may_exist
+from nb2ddp.analysis.files import may_exist, mode
 from nb2ddp.analysis.shell_commands import ShellCall, shell_calls, shell_calls_in
 from nb2ddp.analysis.tree import grouped
+from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
 # The script's init block imports these.
@@ -27,18 +28,20 @@ _PROVIDED = frozenset({"os", "sys", "torch"})
 _FROM_FILES = re.compile(
     r"\s(?:-[er]|--requirement)[\s=]+(?!\w+[:+])|\s\.{1,2}/?(?:\s|\[|$)|\s(?!\w+[:+])(?:[\w.-]+/\w|\S+\.(?:whl|deb|tar\.gz)\b)"
 )
+_WORD = re.compile(r"[^\s=\"']+")
 
 
 @dataclass(frozen=True)
 class InstallPlan:
     """How the notebook is split into setup step and training script.
 
-    ``slice``: statements of the setup step. ``dropped``: installs to remove from the training script.
-    ``leftovers``: statements that the training script does not need without them. ``silenced``: installs that
-    are part of a larger statement.
+    ``slice``: statements of the setup step; ``beside``: lines of theirs that it leaves out. ``dropped``: installs to
+    remove from the training script. ``leftovers``: statements that the training script does not need without them.
+    ``silenced``: installs that are part of a larger statement.
     """
 
     slice: tuple[Statement, ...]
+    beside: tuple[Statement, ...]
     dropped: tuple[Statement, ...]
     leftovers: tuple[Statement, ...]
     silenced: tuple[ShellCall, ...]
@@ -52,7 +55,8 @@ def plan(facts: Facts) -> InstallPlan:
     names = ("site.getsitepackages", "site.getusersitepackages", "sysconfig.get_path")
     folders = [call for call in facts.live_calls if tops and facts.qualified(call.func) in names]
     removing = {top for top in facts.top_statements if folders and _removes_packages(facts, top, folders)}
-    wanted = _slice(facts, {*tops, *removing, *_callers(facts, tops), *_preparations(facts, tops)})
+    beside = [line for top in tops for line in _beside(facts, top)]
+    wanted = _slice(facts, beside, {*tops, *removing, *_callers(facts, tops), *_preparations(facts, tops)})
     lines = {top: [facts.line_of(shell.call) for shell in shells] for top, shells in tops.items()}
     useless = removing | {top for top in wanted if lines.get(top) != [top] and _is_quiet(facts, top)}
     while useless:  # a statement that stays in the script may read names of one that was to be removed
@@ -66,6 +70,7 @@ def plan(facts: Facts) -> InstallPlan:
     mixed = [top for top in tops if top not in useless]
     return InstallPlan(
         slice=tuple(wanted),
+        beside=tuple(beside),
         dropped=tuple(dict.fromkeys(line for top in mixed for line in lines[top] if line)),
         leftovers=tuple(top for top in wanted if top in useless),
         silenced=tuple(shell for top in mixed for shell in tops[top] if facts.line_of(shell.call) is None),
@@ -82,30 +87,44 @@ def _removes_packages(facts: Facts, statement: Statement, folders: list[cst.Call
 def _callers(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterator[Statement]:
     """Yield the calls of notebook functions that only install."""
     installs = {shell.call for shells in tops.values() for shell in shells}
-    if all(facts.scope(call) is None for call in installs):
-        return
-    made = (top for top in tops if isinstance(top, cst.FunctionDef))
-    functions = {function.name.value for function in made if _is_quiet(facts, function.body)}
-    for top in facts.top_statements:
+    for top in facts.top_statements if any(facts.scope(call) is not None for call in installs) else ():
         match top:
-            case cst.SimpleStatementLine(body=[cst.Expr(value=cst.Call(func=cst.Name(value=name)))]):
-                if name in functions and not facts.is_dead(top):
+            case cst.SimpleStatementLine(body=[cst.Expr(value=cst.Call() as call)]) if not facts.is_dead(top):
+                only = all(_is_quiet(facts, function.body) for function in facts.called_functions(call))
+                if only and facts.runs(top, installs.__contains__) and call not in installs:
                     yield top
 
 
 def _preparations(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterator[Statement]:
-    """Yield the commands before an install from local files that fetch them: `git clone`, `%cd`."""
-    from_files = (top for top in tops if any(_FROM_FILES.search(shell.command) for shell in tops[top]))
+    """Yield what fetches or writes the files that an install names: `git clone`, `%cd`, ``open("needs.txt", "w")``."""
+    from_files = [top for top in tops if any(_FROM_FILES.search(shell.command) for shell in tops[top])]
     last = max(map(facts.order, from_files), default=0)
+    words = {word for top in from_files for shell in tops[top] for word in _WORD.findall(shell.command)}
+    for text in facts.strings:
+        top = facts.top_statement(text)
+        writes = any("w" in mode(facts, call) for call in facts.calls_in(top))
+        if cst_nodes.string_value(text) in words and writes and facts.order(text) < last:
+            yield top
     for shell in shell_calls(facts):
         line = facts.line_of(shell.call)
         if line is None or facts.order(line) >= last or facts.top_statement(line) is not line:
             continue
-        if shell.kind == "system" or (shell.kind == "line" and shell.name == "cd"):
+        written = shell.name == "writefile" and shell.file in words
+        if written or shell.kind == "system" or (shell.kind == "line" and shell.name == "cd"):
             yield line
 
 
-def _slice(facts: Facts, statements: set[Statement]) -> list[Statement]:
+def _beside(facts: Facts, top: Statement) -> Iterator[Statement]:
+    """Yield the lines of a block that neither install nor bind anything, and read values of the notebook."""
+    installs = [shell.call for shell in shell_calls_in(facts, top) if shell.is_install]
+    for line in facts.nodes(cst.SimpleStatementLine, within=top):
+        does = facts.binds_in(line) or any(facts.contains(line, call) for call in installs)
+        read = (binding for name in facts.loads_in(line) for binding in facts.bindings(name))
+        if not does and any(not facts.contains(top, binding.node) for binding in read):
+            yield line
+
+
+def _slice(facts: Facts, beside: Collection[Statement], statements: set[Statement]) -> list[Statement]:
     """Return the statements, and those before them that bind names that they use, or change their values, in order."""
     wanted: list[Statement] = []
     used: set[str] = set()
@@ -117,7 +136,8 @@ def _slice(facts: Facts, statements: set[Statement]) -> list[Statement]:
         needed = top in statements or not used.isdisjoint(changed)
         if needed or (wanted and _sets_environment(facts, top, variables)):
             wanted.append(top)
-            used |= _used_names(facts, top) - (frozenset() if needed else {"os"})  # setup_env.py imports os
+            read = _used_names(facts, top, beside)
+            used |= read - (frozenset() if needed else {"os"})  # setup_env.py imports os
     return wanted[::-1]
 
 
@@ -130,9 +150,10 @@ def _sets_environment(facts: Facts, statement: Statement, variables: Mapping[cst
     return isinstance(statement, cst.SimpleStatementLine) and own and known and False in named.values()
 
 
-def _used_names(facts: Facts, statement: Statement) -> frozenset[str]:
-    """Return the names that a statement reads, also inside its shell lines."""
-    names = set(facts.loads_in(statement))
+def _used_names(facts: Facts, statement: Statement, beside: Collection[Statement]) -> frozenset[str]:
+    """Return the names that a statement reads, also inside its shell lines, but not in those ``beside``."""
+    uses = [(name, use) for name in facts.loads_in(statement) for use in facts.uses(name, statement)]
+    names = {name for name, use in uses if facts.statement(use) not in beside}
     for shell in shell_calls_in(facts, statement):
         code = cst.parse_expression(shell.code(facts.bound_names))
         names |= {cst.ensure_type(name, cst.Name).value for name in matchers.findall(code, matchers.Name())}

@@ -12,7 +12,7 @@ from nb2ddp.analysis.shell_commands import RUNNERS, ShellCall, shell_calls
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Drop, Edit, Finding, Rule
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.shell_text import command_code
+from nb2ddp.source.shell_text import command_code, literal
 
 
 def setup_rule(step: InstallPlan) -> Rule:
@@ -20,6 +20,8 @@ def setup_rule(step: InstallPlan) -> Rule:
     kept = set(step.slice)
 
     def find(facts: Facts, options: Options) -> Iterator[Finding]:
+        for line in step.beside:
+            yield Drop(line, "no part of the installation")
         cells = {facts.cell(statement) for statement in kept}
         for statement in facts.top_statements:
             if statement not in kept and facts.cell(statement) in cells:
@@ -41,6 +43,10 @@ def _runner(facts: Facts, shell: ShellCall) -> Callable[[cst.CSTNode], cst.CSTNo
         return lambda _: cst_nodes.expression(
             f'os.environ.update({{"{name}": {value}}})' if value else "None"
         )
+    if shell.name == "writefile":
+        path, text = command_code(shell.file, facts.bound_names), literal([shell.body])
+        mode = "a" if shell.text.startswith("-a ") else "w"
+        return lambda _: cst_nodes.expression(f'open({path}, "{mode}", encoding="utf-8").write({text})')
     code = shell.code(facts.bound_names)
     function = "shell_output" if shell.kind == "output" else "shell"
     return lambda _: cst_nodes.expression(f"{function}({code})")

@@ -345,3 +345,37 @@ def test_nothing_else_of_the_notebook_runs_there(tmp_path: Path) -> None:
         tmp_path, "!pip install a\nopen('seen', 'w')\nraise SystemExit(3)\n", "import not_installed_anywhere"
     )
     assert not (tmp_path / "seen").exists()
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%%writefile needs.txt\na>=1\n",
+        "import os\nif not os.path.exists('needs.txt'):\n    open('needs.txt', 'w').write('a>=1\\n')",
+        "lines = ['a>=1\\n']\nopen('needs.txt', 'w').writelines(lines)",
+    ],
+)
+def test_an_install_has_the_file_that_the_notebook_writes_for_it(tmp_path: Path, cell: str) -> None:
+    assert run_setup(tmp_path, cell, "!pip install -r needs.txt") == ["pip install -r needs.txt"]
+    assert (tmp_path / "needs.txt").read_text() == "a>=1\n"
+
+
+def test_a_file_that_no_install_names_is_not_written_there() -> None:
+    cells = ("with open('log.txt', 'w') as file:\n    file.write('a')", "!pip install -r needs.txt")
+    assert parts(*cells)["slice"] == [system("pip install -r needs.txt")]
+
+
+def test_a_block_that_installs_leaves_out_what_uses_values_of_the_notebook(tmp_path: Path) -> None:
+    version, use = "version = '==1'", "open('seen', 'w')\nmodel = 1"
+    block = """
+    try:
+        !pip install first
+        import not_installed_anywhere
+        print(model)
+    except ImportError:
+        wanted = "b" + version
+        !pip install {wanted}
+        print(model)
+    """
+    assert run_setup(tmp_path, version, use, block) == ["pip install first", "pip install b==1"]
+    assert not (tmp_path / "seen").exists()
