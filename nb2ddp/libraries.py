@@ -240,7 +240,8 @@ WRITING_FUNCTIONS = frozenset(
     "matplotlib.pyplot.savefig matplotlib.pyplot.imsave urllib.request.urlretrieve wget.download gdown.download "
     "gdown.download_folder torch.hub.download_url_to_file git.Repo.clone_from imageio.mimsave imageio.mimwrite "
     "imageio.v2.mimsave pyarrow.parquet.write_table pyarrow.csv.write_csv nibabel.save SimpleITK.WriteImage "
-    "faiss.write_index".split()
+    "faiss.write_index sentencepiece.SentencePieceTrainer.train sentencepiece.SentencePieceTrainer.Train "
+    "youtokentome.BPE.train".split()
 )
 # Buffers and temporary files, which only the process that made them uses.
 OWN_BUFFERS = frozenset(
