@@ -14,9 +14,11 @@ from functools import partial
 
 import libcst as cst
 
+from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.flow import item_of
 from nb2ddp.analysis.training_arguments import makes_arguments
+from nb2ddp.analysis.training_loops import given_models, optimizers
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -54,7 +56,14 @@ def _arguments(facts: Facts) -> Iterator[Edit]:
 def _dtypes(facts: Facts) -> Iterator[Edit]:
     """Yield edits of ``dtype=torch.bfloat16`` and the like, where a model is loaded."""
     has_bf16 = helper(facts, "has_bf16")
+    given = [model for made in optimizers(facts) for model in given_models(facts, made)]
+    adapted = [
+        c for c in facts.live_calls if facts.qualified(c.func).endswith(tuple(libraries.MODEL_WRAPPERS))
+    ]
+    trained = [m for m in given if not any(facts.is_made_of(m, call) for call in adapted)]
     for call in (call for call in facts.live_calls if not facts.is_after_training(call)):
+        if any(facts.is_made_of(model, call) for model in trained):
+            continue  # a T4 emulates bf16, and in fp16 AdamW divides such weights by 0
         keywords = [k for k in _DTYPE_KEYWORDS if facts.method(call) == "from_pretrained" or k[:3] == "bnb"]
         if facts.qualified(call.func).rpartition(".")[2] == "Accelerator":
             keywords = ["mixed_precision"]

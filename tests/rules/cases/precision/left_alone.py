@@ -44,3 +44,9 @@ AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16)
 # case: a cast, where no model is loaded in bfloat16
 import torch
 y = y.to(torch.bfloat16)
+
+# case: weights that a loop trains, and not only adapters of theirs
+class Run:
+    def __init__(self):
+        self.net = AutoModelForCausalLM.from_pretrained("m", torch_dtype=torch.bfloat16).to("cuda")
+        self.optimizer = torch.optim.AdamW([p for p in self.net.parameters() if p.requires_grad])

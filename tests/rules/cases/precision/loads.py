@@ -51,3 +51,14 @@ y = y.to(dtype)
 dtype = torch.bfloat16 if ddp.has_bf16 else torch.float16
 AutoModelForCausalLM.from_pretrained("m", dtype=dtype)
 y = y.to(dtype)
+
+# case: a frozen model, and one whose adapters a loop trains
+from peft import get_peft_model
+teacher = AutoModelForCausalLM.from_pretrained("t", torch_dtype=torch.bfloat16)
+model = get_peft_model(AutoModelForCausalLM.from_pretrained("m", torch_dtype=torch.bfloat16), config)
+optimizer = torch.optim.AdamW(model.parameters())
+# output
+from peft import get_peft_model
+teacher = AutoModelForCausalLM.from_pretrained("t", torch_dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16)
+model = get_peft_model(AutoModelForCausalLM.from_pretrained("m", torch_dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16), config)
+optimizer = torch.optim.AdamW(model.parameters())
