@@ -212,10 +212,10 @@ def _fits(name: str, patterns: str) -> bool:
 
 
 def unknown_trainings(facts: Facts) -> Iterator[Training]:
-    """Yield the calls that seem to train with something that nb2ddp does not know, in order."""
+    """Yield the calls that seem to train with something that nb2ddp does not know, those by their names first."""
     known = {training.call for training in trainings(facts)}
-    for call in facts.live_calls:
-        name = (facts.method(call) or facts.qualified(call.func)).rpartition(".")[2]
+    names = {c: (facts.method(c) or facts.qualified(c.func)).rpartition(".")[2] for c in facts.live_calls}
+    for call, name in sorted(names.items(), key=lambda named: _TRAINING.fullmatch(named[1]) is None):
         words = " ".join([name, *(last_name(a.keyword or a.value) for a in call.args)])
         gets = _GETS.match(words) is not None and bool(
             facts.function_names(call)

@@ -157,7 +157,7 @@ class Kinds(Flow):
     def _kind_returned(self, function: cst.FunctionDef) -> _Steps:
         """Evaluate the first kind that a ``return`` of the function gives; of a tuple its first value."""
         for value in self.returned(function):
-            if kind := (yield _first(value)):
+            if kind := (yield _part(value)):
                 return kind
         return ""
 
@@ -308,10 +308,15 @@ class Kinds(Flow):
                 place or 0
             ) < len(items):
                 yield items[place or 0].value
+            case Binding(value=cst.Call(cst.Name(name)), index=int(place)) if own := self.definitions(name):
+                functions = (b.node for b in own if isinstance(b.node, cst.FunctionDef))
+                yield from (
+                    _part(value, place) for function in functions for value in self.returned(function)
+                )
             case Binding(value=value):
                 yield from () if value is None else (value,)
             case cst.FunctionDef():
-                yield from map(_first, self.returned(key))
+                yield from map(_part, self.returned(key))
             case cst.ClassDef(bases=bases):
                 for base in bases:
                     yield from self._makers(base.value)
@@ -348,9 +353,10 @@ class Kinds(Flow):
         return any(self.kind(name) in ("model", "trainer") for name in names)
 
 
-def _first(value: cst.BaseExpression) -> cst.BaseExpression:
-    """Return the first value of a tuple; any other value as it is."""
-    return value.elements[0].value if isinstance(value, cst.Tuple) and value.elements else value
+def _part(value: cst.BaseExpression, place: int = 0) -> cst.BaseExpression:
+    """Return a value of a tuple; any other value as it is."""
+    elements = value.elements if isinstance(value, cst.Tuple) else ()
+    return elements[place].value if place < len(elements) else value
 
 
 def _is_any(is_known: Callable[[str, str], bool], names: Collection[str]) -> bool:

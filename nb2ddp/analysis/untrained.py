@@ -21,6 +21,7 @@ _UNSEEN = "nb2ddp cannot follow the training of"
 _TRAINS = re.compile(r"\.backward\(|\b\w*trainer\.train\(")
 _GRADIENTS = re.compile(r"(?:torch\.func|functorch)\.grad(?:_and_value)?")
 _LOADS = re.compile(r"from_pretrained|pipeline|hub|(?:weights|pretrained)=(?!None|False)")
+_BY_NAME = re.compile(r"command `[^`]*(?:train|tun)")
 _Found = Iterator[tuple[str, cst.CSTNode]]
 
 
@@ -41,7 +42,7 @@ def _found(facts: Facts) -> _Found:
     yield from _of(training for training in frameworks.trainings(facts) if not training.is_beside)
     yield from _of(command for command in frameworks.commands(facts) if frameworks.STARTS in command.why)
     yield from _written(facts)
-    yield from _of(frameworks.commands(facts))
+    yield from _of(sorted(frameworks.commands(facts), key=lambda command: not _BY_NAME.search(command.why)))
     yield from _trainer(facts)
     yield from _of(training for training in frameworks.unknown_trainings(facts) if training.package)
     yield from _loop(facts)
@@ -59,13 +60,13 @@ def _trainer(facts: Facts) -> _Found:
     """Find a Trainer whose train() is never called."""
     for call in facts.calls:
         name = facts.qualified(call.func).rpartition(".")[2]
-        if facts.is_lightning_class(call.func):
-            yield f"{_NONE}: this Trainer is made, and no call of its fit() is in sight", call
-        elif facts.is_trainer_class(call.func) and facts.train_calls:
+        of_lightning, is_trainer = facts.is_lightning_class(call.func), facts.is_trainer_class(call.func)
+        if is_trainer and facts.train_calls:
             why = "its train() stands in a function that nb2ddp sees no call of"
             yield f"{_UNSEEN} this {name}: {why}; call it by its name in a cell", call
-        elif facts.is_trainer_class(call.func):
-            yield f"{_NONE}: this {name} is made, and no call of its train() is in sight", call
+        elif of_lightning or is_trainer:
+            trains = "fit" if of_lightning else "train"
+            yield f"{_NONE}: this {name} is made, and no call of its {trains}() is in sight", call
 
 
 def _loop(facts: Facts) -> _Found:

@@ -609,3 +609,37 @@ from helpers import model
 model.fit_generator(batches, epochs=2)
 # answer: this notebook calls `model.fit_generator()` of helpers, whose training nb2ddp does not convert
 # answer: cell 2
+
+# case: a function that gets an optimizer, above the method that trains
+from helpers import LMTrainer, create_scheduler
+trainer = LMTrainer(model)
+# %%
+scheduler = create_scheduler(optimizer=trainer.optimizer, train_loader=rows)
+# %%
+trainer.train(rows, epochs=2)
+# answer: this notebook calls `trainer.train()` of helpers, whose training nb2ddp does not convert
+# answer: cell 3
+
+# case: a script that may train, above one that does by its name
+import subprocess, sys
+# %%
+subprocess.run([sys.executable, "scripts/run_all_controls.py"])
+# %%
+subprocess.Popen([sys.executable, "scripts/tune_lora.py"])
+# answer: what trains here is the command `{sys.executable} scripts/tune_lora.py`
+# answer: cell 3
+
+# case: Keras, beside what scikit-learn returns
+import keras
+from sklearn.model_selection import train_test_split
+# %%
+def prepare():
+    rows, tests = train_test_split(load())
+    return rows, tests, keras.Sequential([keras.layers.Dense(1)])
+def train(rows, model):
+    return model.fit(rows, epochs=5)
+# %%
+rows, tests, model = prepare()
+train(rows, model)
+# answer: this notebook trains with Keras
+# answer: cell 2
