@@ -52,13 +52,10 @@ def changes_state(facts: Facts, statement: cst.CSTNode, *, names: bool = True) -
     return facts.once(_changing_all if names else _changing_objects).solve((facts, statement))
 
 
-_In = tuple[Facts, cst.CSTNode]
-
-
-def _changing(_: Facts, *, names: bool) -> Solver[_In, bool]:
+def _changing(_: Facts, *, names: bool) -> Solver[tuple[Facts, cst.CSTNode], bool]:
     """Return what tells of a statement, an expression and the body of a function whether it changes such values."""
 
-    def steps(key: _In) -> Generator[_In, bool, bool]:
+    def steps(key: tuple[Facts, cst.CSTNode]) -> Generator[tuple[Facts, cst.CSTNode], bool, bool]:
         facts, node = key
         called = isinstance(node, cst.BaseSuite)  # the body of a function, which has made what is its own
         scope = facts.scope(node) if called else None

@@ -28,7 +28,6 @@ _PROVIDED = frozenset({"os", "sys", "torch"})
 _FROM_FILES = re.compile(
     r"\s(?:-[er]|--requirement)[\s=]+(?!\w+[:+])|\s\.{1,2}/?(?:\s|\[|$)|\s(?!\w+[:+])(?:[\w.-]+/\w|\S+\.(?:whl|deb|tar\.gz)\b)"
 )
-_WORD = re.compile(r"[^\s=\"']+")
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,8 @@ def _preparations(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> It
     """Yield what fetches or writes the files that an install names: `git clone`, `%cd`, ``open("needs.txt", "w")``."""
     from_files = [top for top in tops if any(_FROM_FILES.search(shell.command) for shell in tops[top])]
     last = max(map(facts.order, from_files), default=0)
-    words = {word for top in from_files for shell in tops[top] for word in _WORD.findall(shell.command)}
+    commands = " ".join(shell.command for top in from_files for shell in tops[top])
+    words = {*re.split(r"[\s=\"']+", commands)}
     for text in facts.strings:
         top = facts.top_statement(text)
         writes = any("w" in mode(facts, call) for call in facts.calls_in(top))

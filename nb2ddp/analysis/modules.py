@@ -19,7 +19,8 @@ Of = tuple[Facts, cst.FunctionDef]
 _MOST_STEPS = 4  # from the import of a name to the module that defines it
 
 
-def _reader(facts: Facts) -> Callable[[str], Facts | None]:
+def reader(facts: Facts) -> Callable[[str], Facts | None]:
+    """Return what reads a module by its dotted name; its facts are None where it is not in sight, or no Python."""
     added = (call for call in facts.live_calls if facts.qualified(call.func).startswith("sys.path."))
     texts = (cst_nodes.string_value(facts.value(a.value)) for call in added for a in call.args[-1:])
     folders = [*facts.folders, *(folder / text for text in texts if text for folder in facts.folders[:1])]
@@ -40,18 +41,13 @@ def _reader(facts: Facts) -> Callable[[str], Facts | None]:
     return known
 
 
-def read(facts: Facts, name: str) -> Facts | None:
-    """Return the facts of a module by its dotted name; None where it is not beside the notebook, or no Python."""
-    return facts.once(_reader)(name)
-
-
 def functions_of(facts: Facts, call: cst.Call) -> Iterator[Of]:
     """Yield the functions of modules beside the notebook that a call may run, with the facts of their modules."""
     for name in facts.function_names(call):
         own: Facts | None = facts
         for _ in range(_MOST_STEPS):  # `from .files import save`, in the module that is imported
             place, _, last = name.lstrip(".").rpartition(".")
-            if own is None or (own := read(own, place)) is None:
+            if own is None or (own := own.once(reader)(place)) is None:
                 break
             found = (b.node for b in own.definitions(last) if b.scope is None)
             yield from ((own, node) for node in found if isinstance(node, cst.FunctionDef))

@@ -37,8 +37,7 @@ def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list
         return facts.needs_all(call) or facts.loads_model(call)
 
     def is_for_all(statement: Statement) -> bool:
-        defines = isinstance(statement, cst.FunctionDef | cst.ClassDef)  # every rank may call it
-        return defines or facts.runs(statement, needs_all)
+        return isinstance(statement, cst.FunctionDef | cst.ClassDef) or facts.runs(statement, needs_all)
 
     statements = [s for s in facts.top_statements if facts.order(s) <= facts.order(last)]
     gated: set[Statement] = set()
@@ -128,8 +127,9 @@ _training = partial(modules.search, wanted=_is_for_all)
 
 def writes(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call writes to a file or a service, not to a buffer of its own process."""
-    somewhere = _writes_somewhere(facts, call) and not _is_in_own_folder(facts, call)
-    return somewhere or _changes_hub(facts, call)
+    return (_writes_somewhere(facts, call) and not _is_in_own_folder(facts, call)) or _changes_hub(
+        facts, call
+    )
 
 
 def gives_plain(facts: Facts, call: cst.Call) -> bool:
@@ -141,14 +141,13 @@ def gives_plain(facts: Facts, call: cst.Call) -> bool:
 def _sends(facts: Facts, call: cst.Call) -> bool:
     """Match ``session.post(...)`` of a service's client, and ``requests.request("POST", ...)``, whatever it is told."""
     name = facts.qualified(call.func).rpartition(".")[2] or facts.method(call)
-    told = (
-        cst_nodes.string_value(facts.value(cst_nodes.given(call, 0, "method"))) if name == "request" else None
-    )
+    if name not in libraries.SENDING_METHODS | {"request"}:
+        return False
+    told = cst_nodes.string_value(facts.value(cst_nodes.given(call, 0, "method"))) or ""
     made_by = {facts.qualified(call.func), *facts.origins(facts.owner(call) or call.func)}
-    sends = name in libraries.SENDING_METHODS or (
-        name == "request" and (told or "").upper() not in ("GET", "HEAD")
+    return not made_by.isdisjoint(libraries.SESSIONS) and (
+        name != "request" or told.upper() not in ("GET", "HEAD")
     )
-    return sends and not made_by.isdisjoint(libraries.SESSIONS)
 
 
 def starts_program(facts: Facts, call: cst.Call) -> bool:

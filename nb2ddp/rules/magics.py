@@ -147,7 +147,7 @@ def _of_module(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
     if looks and any(facts.order(node) < facts.order(shell.call) for node in imports):
         why = f"%autoreload reads {shell.file} again here, and a script reads a module once: write it before its import"
         yield Decline(why, shell.call)
-    own = modules.read(facts, module) if imports else None
+    own = facts.once(modules.reader)(module) if imports else None
     if own and any(own.scope(call) is None and kept_open(own, call) is not None for call in own.live_calls):
         why = f"{shell.file} keeps a file open, to which every rank that imports it writes: open it in a cell"
         yield Note(why, shell.call)

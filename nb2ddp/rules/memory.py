@@ -134,10 +134,8 @@ def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
         if facts.method(call) not in ("from_pretrained", "from_config") or facts.kind(call) != "model":
             continue
         adapts = facts.kind(cst_nodes.given(call, 0, "model")) == "model"  # PeftModel's, of another model
-        billions = (
-            None if adapts or facts.is_after_training(call) else libraries.billions(facts.loaded_name(call))
-        )
-        if billions is None:
+        billions = libraries.billions(facts.loaded_name(call))
+        if billions is None or adapts or facts.is_after_training(call):
             continue
         cases = _weight_cases(facts, call)
         if _trains_whole(facts, call):  # a weight, its gradient, and two states of the optimizer

@@ -37,13 +37,9 @@ from nb2ddp.source.cells import Statement
 
 _PYTHON = re.compile(r"""[\[(]?\s*(?:sys\.executable|f?["'](?:python|accelerate|torchrun|\{sys\.exec))""")
 _BY_LAMBDA = "this lambda writes on every rank, at the same time; make it a function with `def`"
-_EACH_TURN = (
-    "each rank runs this in its turn, for its statement changes what all train with: start it in another cell"
-)
+_EACH_TURN = "each rank runs this in its turn, for it changes what all train with: start it in another cell"
 _WITH_TRAINING = "this writes on every rank, for every rank needs its statement; write on a line of its own"
-_WITH_MODELS = (
-    "this function writes on every rank, for it trains or calls models, too: write in a function of its own"
-)
+_WITH_MODELS = "this function writes on every rank, for it trains or calls models: write in one of its own"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:

@@ -32,6 +32,7 @@ from nb2ddp.source import cst_nodes
 
 _COLAB = "google.colab"
 _OF_ITS_PAGE = ("drive.", "data_table.", "output.", "widgets.", "runtime.", "files.download", "files.upload")
+_SHOWS = re.compile(r"(?:matplotlib_inline|IPython).*set_matplotlib_|.*remove_callback\(\S*NotebookProgress")
 _KILLING = re.compile(r"(?:\w+\.)*(?:9|15|SIGKILL|SIGTERM)")
 _KEYBOARD = frozenset({"input", "getpass.getpass"})
 # Logins that ask for a token, where they are given none by its name or by place.
@@ -71,10 +72,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         elif name.startswith("condacolab.") or _ends_kernel(facts, call):
             why = "a script needs no new kernel"
             yield Drop(facts.statement(call), why, comment=f"{why}: it goes on with what it has installed")
-        elif name.startswith(("matplotlib_inline.", "IPython.")) and "set_matplotlib_" in name:
+        elif _SHOWS.match(f"{name} {cst_nodes.code_of(call)}"):
             yield Drop(facts.statement(call), "this is for the notebook alone")
-        elif facts.method(call) == "remove_callback" and "NotebookProgress" in cst_nodes.code_of(call):
-            yield Drop(facts.statement(call), "Transformers has this callback in a notebook alone")
         elif facts.method(call) == "launch" and facts.comes_from(call.func, "gradio"):
             comment = "nb2ddp: the server ends with the script"
             why = "a notebook goes on while this serves; a script would wait here"

@@ -105,8 +105,9 @@ def test_what_changes_values_too_every_rank_runs_in_its_turn(tmp_path: Path, bod
 
 
 def test_what_else_stands_on_its_line_every_rank_runs(tmp_path: Path) -> None:
-    cells = ("import files", "optimizer.step(); files.save(1, 'a')\nprint(1)", TRAIN)
-    assert "with ddp.in_turn():" in code_of(beside(tmp_path, {"files.py": SAVES}, *cells))
+    cells = ("import files", "optimizer.step(); files.keep(1, 'a')\nprint(1)", TRAIN)
+    modules = {"files.py": SAVES.replace("def save", "def keep")}
+    assert "with ddp.in_turn():" in code_of(beside(tmp_path, modules, *cells))
 
 
 @pytest.mark.parametrize(

@@ -364,7 +364,7 @@ with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes what they tr
         net.eval().generate(**x)
 t = SFTTrainer(net)
 t.train()
-# note, line 6: each rank runs this in its turn, for its statement changes what all train with: start it in another cell
+# note, line 6: each rank runs this in its turn, for it changes what all train with: start it in another cell
 
 # case: an object that keeps a function which generates
 def sample():
