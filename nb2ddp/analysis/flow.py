@@ -26,7 +26,8 @@ _MOST = 40  # assignments of one name that are looked at
 _ENVIRONMENT = {"os.environ.get": True, "os.getenv": True} | dict.fromkeys(
     "os.environ.setdefault os.environ.pop os.putenv os.unsetenv".split(), False
 )
-_Steps = Generator[cst.BaseExpression, cst.BaseExpression | None, cst.BaseExpression | None]
+_Key = cst.BaseExpression | cst.Param
+_Steps = Generator[_Key, cst.BaseExpression | None, cst.BaseExpression | None]
 _DictLike = cst.Call | cst.Dict
 _Target = TypeVar("_Target", bound=cst.CSTNode)
 
@@ -258,18 +259,23 @@ class Flow(Names):
         return None if node is None else self._literals.solve(node)
 
     @cached_property
-    def _literals(self) -> Solver[cst.BaseExpression, cst.BaseExpression | None]:
+    def _literals(self) -> Solver[_Key, cst.BaseExpression | None]:
         return Solver(self._literal_steps, None)
 
-    def _literal_steps(self, node: cst.BaseExpression) -> _Steps:
+    def _literal_steps(self, node: _Key) -> _Steps:
         match node:
             case cst.Name(value="True" | "False" | "None"):
                 return node
+            case cst.Param():
+                return (yield from self._of_calls(node))
             case cst.Name():
                 binding = self.binding(node)
                 if binding is None:
                     return node if self.is_imported(node.value) else None
-                return (yield from self._bound(binding))
+                if binding.index is not None or self.is_changed(binding):
+                    return None
+                source = binding.node if isinstance(binding.node, cst.Param) else binding.value
+                return None if source is None else (yield source)
             case cst.Attribute(value=value, attr=cst.Name(value=name)):
                 root = root_of(node)
                 if isinstance(root, cst.Name) and (yield root) is root:
@@ -288,12 +294,10 @@ class Flow(Names):
                 return (yield body if decided.value == "True" else orelse)
         return node
 
-    def _bound(self, binding: Binding) -> _Steps:
-        if binding.index is not None or self.is_changed(binding):
-            return None
-        if not isinstance(binding.node, cst.Param):
-            return None if binding.value is None else (yield binding.value)
-        given, default = list(self.given(binding)), binding.node.default
+    def _of_calls(self, param: cst.Param) -> _Steps:
+        """Follow a parameter to the one value that all calls pass for it."""
+        binding = next(b for b in self.bindings(param.name.value) if b.node is param)
+        given, default = list(self.given(binding)), param.default
         some = given and len(given) == len(self._calls_into(binding.scope))
         if isinstance(default, cst.BaseExpression) and not some:
             given.append(default)
