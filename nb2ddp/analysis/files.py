@@ -128,8 +128,7 @@ def is_looked_for(facts: Facts, call: cst.Call) -> bool:
 
 
 def _first_look(facts: Facts) -> float:
-    looks = (facts.order(call) for call in facts.live_calls if is_file_test(facts, call))
-    return min(looks, default=float("inf"))
+    return min((facts.order(c) for c in facts.live_calls if is_file_test(facts, c)), default=float("inf"))
 
 
 def _can_be_made_by_one(facts: Facts, call: cst.Call) -> bool:
@@ -147,8 +146,9 @@ def is_numbered(facts: Facts, statement: Statement) -> bool:
 
     A rank that counts when another one has made its folder would take the next name.
     """
-    made = (call for call in facts.calls_in(statement) if makes_folder(facts, call))
-    return any(facts.carries(call, facts.once(_counts)) for call in made)
+    return any(
+        facts.carries(c, facts.once(_counts)) for c in facts.calls_in(statement) if makes_folder(facts, c)
+    )
 
 
 def _counts(facts: Facts) -> Label:

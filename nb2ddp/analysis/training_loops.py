@@ -133,8 +133,7 @@ def in_workers(facts: Facts) -> Iterator[tuple[cst.Call, str, str]]:
         made_by = {facts.qualified(call.func), *facts.origins(call.func)}
         known = {*made_by, *(name.partition(".")[0] for name in made_by)}
         where = next((libraries.WORKERS[name] for name in sorted(known) if name in libraries.WORKERS), "")
-        wanted = facts.is_collective if where == "widget" else facts.is_training  # one may show gradients
-        trains = where and facts.runs(call, wanted)
+        trains = where and facts.runs(call, facts.is_collective if where == "widget" else facts.is_training)
         programs = where == "thread" and not facts.is_after_training(call) and facts.runs(call, starts)
         if call.args and (trains or programs):
             named = [f.name.value for inner in facts.calls_in(call) for f in facts.called_functions(inner)]

@@ -73,12 +73,8 @@ def _loop(facts: Facts) -> _Found:
     """Find a backward() that is not in a loop over batches."""
     for call in filter(facts.gives_gradients, facts.calls):
         name = facts.method(call) or "grad"
-        runners = [site for site in facts.sites(call) if isinstance(site, cst.Call)]
         if facts.is_dead(call):
             yield f"{_START}: the only {name}() is in code that never runs", call
-        elif by := [c for c in runners if facts.qualified(c.func).startswith("scipy.optimize.")]:
-            why = "a loop of SciPy's calls it. torch.optim.LBFGS, whose step(closure) is converted, trains the same"
-            yield f"{_UNSEEN} what this {name}() gives the gradients of: {why}", by[0]
         elif facts.training_loop(call) is not None:
             why = f"no call of the function that this {name}() stands in is in sight; call it by its name"
             yield f"{_NONE}: {why}", call
@@ -127,5 +123,4 @@ def _inference(facts: Facts) -> _Found:
         if facts.loads_model(call) or facts.qualified(call.func) == "transformers.pipeline":
             does = "loads" if _LOADS.search(cst_nodes.code_of(call)) else "makes"
             text = f"{_NONE}: it {does} a model here, and no cell has a Trainer or a loop with backward()"
-            others = "Inference and evaluation run on one GPU as they are"
-            yield f"{text}. {others}; {_OUT_OF_SIGHT}", call
+            yield f"{text}. Inference and evaluation run on one GPU as they are; {_OUT_OF_SIGHT}", call

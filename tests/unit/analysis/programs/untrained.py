@@ -463,7 +463,7 @@ def closure(weights):
     loss.backward()
     return loss.item(), weights
 minimize(closure, w0, jac=True, method="L-BFGS-B")
-# answer: cannot follow the training of what this backward() gives the gradients of: a loop of SciPy's calls it
+# answer: this backward() is in no loop over batches that nb2ddp can follow
 # answer: cell 2
 
 # case: gradients of torch.func in a loop
