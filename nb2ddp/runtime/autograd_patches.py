@@ -74,10 +74,7 @@ def _average_asked_gradients() -> None:
 
 
 def _source(outputs: list[Any], joined: Any) -> Any:
-    """Return where this rank's rows of a joined output come from, if other joined outputs are computed from them too.
-
-    None otherwise: the gradient of the joined rows is all there is.
-    """
+    """Return where this rank's rows of a joined output come from, if other outputs come from these rows, too."""
     if not _is_joined(joined):
         return None
     source, number = joined.grad_fn.next_functions[0]
@@ -91,10 +88,7 @@ def _is_joined(output: Any) -> bool:
 
 
 def _show_whole_gradients() -> None:
-    """Let hooks and `retain_grad()` of a joined output see the gradient of all rows: also what comes by other outputs.
-
-    A model may compute one of its outputs from another; the ranks' joined rows of that one have no part in it.
-    """
+    """Let hooks and `retain_grad()` of a joined output see the gradient of all rows, also what other outputs bring."""
     retain: Any = torch.Tensor.retain_grad
 
     def see(joined: Any, hook: Callable[[torch.Tensor], Any]) -> Any:

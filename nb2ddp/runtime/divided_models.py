@@ -65,10 +65,7 @@ def _divide(model: Any) -> Any:
 
 @functools.cache
 def _see_calls() -> None:
-    """See the calls of modules that are not divided: one may be a model that trains, or one that is used beside it.
-
-    What a model calls inside of its own call is left alone.
-    """
+    """See calls of modules outside of divided ones: one may be a model that trains, or one that is used beside it."""
     plain: Any = torch.nn.Module.__call__
 
     @functools.wraps(plain)

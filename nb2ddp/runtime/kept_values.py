@@ -207,10 +207,7 @@ def _is_generator(value: Any) -> bool:
 
 
 def _cannot_go_back(value: Any) -> bool:
-    """Return whether a change cannot be put back: an item that is taken, a cell of a table, a line of a file.
-
-    An iterator of the notebook's own class is known by its attributes.
-    """
+    """Return whether a change cannot be put back: an item that is taken, a cell of a table; not in an own class."""
     kind = type(value)
     if isinstance(value, io.IOBase):
         return not value.closed and value.seekable()

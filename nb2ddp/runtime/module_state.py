@@ -100,10 +100,7 @@ class _ModuleState:
         return now | {x.path: x for x in _walk(roots, self._fits_now, self._known(roots), self.owners)}
 
     def _fits(self, place: _Place) -> bool:
-        """Return whether a tensor is small enough to be copied, as far as memory allows.
-
-        Of what the script's names hold, a data set say, no large tensor at all.
-        """
+        """Return whether a tensor is small enough to be copied, tiny where the script's names hold it."""
         value = place.value
         if not isinstance(value, torch.Tensor):
             return bool(value.size <= _MOST_OF_SCRIPT)

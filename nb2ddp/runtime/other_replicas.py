@@ -50,10 +50,7 @@ def _trained(model: Any) -> dict[tuple[str, str], Any]:
 
 
 def _take_uncompared(model: Any) -> dict[str, Any]:
-    """Return the other models that were wrapped since the last call, by the number that they have on every rank.
-
-    Those of a loop may train on: they are compared again.
-    """
+    """Return the other models wrapped since the last call, by their numbers; a loop's are compared again later."""
     found: dict[str, Any] = {}
     known = {id(model), id(getattr(model, "module", None))}
     for number, wrapped in enumerate(_uncompared):

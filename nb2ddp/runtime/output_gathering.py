@@ -109,10 +109,7 @@ class _Joins:
     def compare(
         self, whole: Any, own: Any, parts: _Parts, kind: Any, tolerance: Any
     ) -> tuple[str | None, float]:
-        """Return what is wrong with joining the ranks' outputs, if anything is, and the largest difference.
-
-        Notes how well each way combines a number. ``tolerance`` gives what rounding may make. A collective.
-        """
+        """Return what is wrong with joining the ranks' outputs, and the largest difference; note ways. A collective."""
         leaves, structure = _tensors(whole), _structure(whole)
         self.structures.setdefault(kind, set()).add(structure)
         uneven, known = self.uneven.setdefault(kind, {}), self.extremes.setdefault(kind, {})

@@ -13,8 +13,7 @@ _SIZED = {torch.rand, torch.randn, torch.randint}
 _OF_TENSORS = "normal uniform bernoulli exponential random log_normal cauchy geometric".split()
 _IN_PLACE = {getattr(torch.Tensor, f"{name}_") for name in _OF_TENSORS}
 _ROW_BY_ROW = {torch.nn.functional.gumbel_softmax}
-_OTHER = {torch.randperm}
-_DRAWING = {*_LIKE, *_SIZED, *_IN_PLACE, *_ROW_BY_ROW, *_OTHER}
+_DRAWING = {*_LIKE, *_SIZED, *_IN_PLACE, *_ROW_BY_ROW, torch.randperm}
 
 
 class _RandomRows(_DropoutRows):

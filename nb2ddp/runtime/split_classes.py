@@ -148,10 +148,7 @@ _run.at_trainer.append(_divide_nothing_more)
 
 
 def _divide_what_is_compiled(divide: Callable[[Any], None]) -> None:
-    """Divide the calls of what `torch.compile` makes of a divided model, so that dynamo sees none of this file.
-
-    A divided model that a compiled function calls is not compiled with it.
-    """
+    """Divide the calls of what `torch.compile` makes of a divided model, so that dynamo sees none of this file."""
     compiled: Callable[..., Any] = torch.compile
     if hasattr(compiled, "__wrapped__"):
         return

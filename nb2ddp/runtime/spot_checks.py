@@ -98,10 +98,7 @@ class _SpotChecks:
         )
 
     def run_last(self) -> None:
-        """Compare once more at the end of a training what its parts have left in ``waiting``: weak references.
-
-        What a rank's garbage collector has taken is left out by all. A collective.
-        """
+        """Compare once more, at the end of a training, what is ``waiting`` and lives on all ranks. A collective."""
         found = [reference() for reference in self.waiting]
         for compare, *lives in zip(found, *from_all_ranks([of is not None for of in found]), strict=True):
             if compare is not None and all(lives):

@@ -19,10 +19,7 @@ def _reduce_unseen(optimizer: Any, *_: Any) -> None:
 
 
 def _average_unseen(parameters: list[Any]) -> None:
-    """Average the gradients that no divided model does: of parameters unfrozen later, or outside of all.
-
-    To do so once more changes nothing.
-    """
+    """Average the gradients that no divided model does, of parameters unfrozen later say; again changes nothing."""
     if _reduced and _run.meets and dist.distributed_c10d.is_initialized():
         _average_gradients([p for p in parameters if p.requires_grad and not _is_reduced(p)])
 

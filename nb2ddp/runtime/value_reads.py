@@ -117,10 +117,7 @@ def _is_decisive(args: Any) -> bool:
 
 
 def _is_no_mean(whole: list[float], of_ranks: list[list[float]]) -> bool:
-    """Return whether a number that decides is outside of those of the ranks' rows: a sum, or a norm.
-
-    A mean, a largest and a smallest value lie between: ranks that decide alike decide as one process does.
-    """
+    """Return whether a number that decides, a sum say, is outside of those of the ranks' rows, as no mean is."""
     if any(len(of_rank) != len(whole) for of_rank in of_ranks):
         return False
     for value, *parts in zip(whole, *of_ranks, strict=True):

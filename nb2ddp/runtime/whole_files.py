@@ -57,10 +57,7 @@ def _whole(save: Callable[..., Any], place: int, parameter: str, end: str) -> Ca
 
 @contextlib.contextmanager
 def _unfinished_folder(above: str) -> Iterator[str]:
-    """Make a folder to save in, named after this process, and remove it in the end.
-
-    With it goes what processes of this machine left there that were killed while they saved.
-    """
+    """Make a folder to save in, and remove it in the end, with those of processes that were killed as they saved."""
     begin = f".unfinished-nb2ddp-{platform.node()}-"
     for name in os.listdir(above) if sys.platform == "linux" else ():
         process = name.removeprefix(begin).partition("-")[0]
