@@ -24,7 +24,7 @@ from nb2ddp.runtime.call_results import (
 )
 from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.gradients import _sum_in_buckets
-from nb2ddp.runtime.module_state import _is_of_library, _without_effects
+from nb2ddp.runtime.module_state import _without_effects
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.output_gathering import _Joins
 from nb2ddp.runtime.random_numbers import _generators, _random_state, _set_random_state
@@ -247,11 +247,9 @@ class _Comparison:
         return found
 
     def _compare(self, parts: _Parts, kind: Any, *, gradients: bool) -> _Found:
-        problem: str | None = None
-        difference = math.inf
         grad, compiled = torch.is_grad_enabled(), bool(self.compiled) or _is_compiled(self.model.modules())
-        # a library's modules may draw random numbers where they train, in ways that cannot be told
-        for quiet in (None, _is_of_library) if self.model.training and grad else (None,):
+        # these may draw random numbers where they train, in ways that cannot be told
+        for quiet in (None, _keeps_rows_apart) if self.model.training and grad else (None,):
             with _Trials(self.model, quiet=quiet, compiled=compiled) as trials:
                 problem, difference, whole = self._compare_outputs(trials, parts, kind)
                 if problem is None and (whole.drawn or whole.from_given) and quiet is None:
@@ -269,7 +267,7 @@ class _Comparison:
             if self.compiled is None:  # one more try, without modes
                 self.compiled = True
                 return self._compare(parts, kind, gradients=gradients)
-            # so it is where a library's modules do not train, too
+            # so it is where these do not train, too
             unseen = whole.draws_unseen or whole.in_python != trials.in_python
             if problem.startswith((_SETS_STATE, _IT_KEEPS, _FOR_EACH_ROW)) or not unseen:
                 break
@@ -383,6 +381,13 @@ _KEEPS = "what it computes from the rows of a batch; without that, or in evaluat
 _FOR_EACH_ROW = "forward() draws from Python's or NumPy's random numbers for each row"
 _SETS_STATE = "forward() sets the state of random generators, by a seed or fork_rng() say"
 _NO_MEAN = "a number, a sum or a norm say, that is another one for some of the rows"
+
+
+def _keeps_rows_apart(part: torch.nn.Module) -> bool:
+    """Return whether rows do not meet in a module where it trains, in a batch norm aside; others are not known."""
+    return type(part).__module__.startswith(
+        ("torch.", "torchaudio.", "torchvision.", "timm.", "transformers")
+    )
 
 
 def _versions(arguments: Any) -> list[tuple[int, int]]:
