@@ -15,10 +15,11 @@ import torch.distributed as dist
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.deferred_gradients import _mark, _may_defer, _Unexchanged
+from nb2ddp.runtime.deferred_gradients import _handles_errors, _mark, _may_defer, _Unexchanged
 from nb2ddp.runtime.gradients import _BUCKET
+from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks
 from nb2ddp.runtime.replicas import _make_equal
-from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.run_state import _run, _warn_once
 from nb2ddp.runtime.same_losses import _register_hook
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.unseen_gradients import _average_unseen, _reduced, _sparse_names, _trained_by_name
@@ -214,13 +215,17 @@ class _Backward:
                 bucket.launch(whole=False)
             self.launched += 1
 
-    def finish(self, token: set[Any]) -> None:
-        """Exchange the other buckets, and give the parameters the averages."""
+    def finish(self, token: Any, error: BaseException | None = None) -> None:
+        """Exchange the other buckets, and give the parameters the averages; raise the ``error`` of any rank."""
         armed, self.armed, self.lives = self.armed, {}, lambda: None  # a frame may keep the token
         for averaging in [of for of in armed if self.defers and not of.sparse]:
             self.pending[averaging] = armed.pop(averaging)
             averaging.mark(_Unexchanged)
         self._exchange(armed, self.launched)
+        if armed and _handles_errors() and _largest_of_ranks([error is not None])[0]:
+            if not all(armed.values()):
+                _warn_once(_RAISES.format(_run.world_size))
+            _exchange(None, error)
 
     def flush(self) -> None:
         """Exchange what was deferred: an optimizer steps, or somebody computes with a gradient."""
@@ -285,6 +290,26 @@ class _Backward:
             )
 
 
+def _share_errors() -> None:
+    """Let every rank raise what backward() raises for one rank's rows: the notebook may handle it."""
+    backward: Any = torch.autograd.backward
+
+    @functools.wraps(backward)
+    def shared(*args: Any, **options: Any) -> None:
+        try:
+            backward(*args, **options)
+        except Exception as error:
+            if _backward.armed and _handles_errors():
+                _backward.finish(None, error)
+            raise
+
+    torch.autograd.backward = shared
+
+
+_RAISES = (
+    "backward() raises an error for one rank's rows: if gradients inside of forward() decide that by their size, they "
+    "are {} times as large there as in one process"
+)
 _PROVED = 4  # gradients in each backward()
 _READ_AFTER = 32  # backward() on GPUs
 _backward = _Backward()

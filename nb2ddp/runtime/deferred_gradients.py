@@ -1,5 +1,6 @@
 """Mark gradients that the ranks have not exchanged yet: whoever computes with one has them exchanged first."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -31,4 +32,10 @@ def _mark(parameters: list[Any], kind: type[torch.Tensor]) -> None:
 
 def _may_defer() -> bool:
     """Return whether the notebook's own code looks at no gradient: it may do so on one rank alone, to log a norm."""
-    return not _is_in_own_code(r"(?<!autograd)\.grad\b|\bgrad=|['\"]grad['\"]")
+    return not (_handles_errors() or _is_in_own_code(r"(?<!autograd)\.grad\b|\bgrad=|['\"]grad['\"]"))
+
+
+@functools.cache
+def _handles_errors() -> bool:
+    """Return whether the notebook's own code may go on after an error of a step."""
+    return _is_in_own_code(r"\bexcept\b(?! (Import|ModuleNotFound)Error)|\bsuppress\(")

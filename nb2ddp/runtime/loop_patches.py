@@ -6,7 +6,7 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from nb2ddp.runtime.autograd_patches import _average_asked_gradients, _show_whole_gradients
-from nb2ddp.runtime.averaged_backward import _backward
+from nb2ddp.runtime.averaged_backward import _backward, _share_errors
 from nb2ddp.runtime.object_collectives import _take_from_rank_0
 from nb2ddp.runtime.run_state import _run, _warn_once
 from nb2ddp.runtime.split_classes import _splits
@@ -18,6 +18,7 @@ def _patch_for_loops() -> None:
     """Average gradients that are asked for, watch steps and what is written: from the first divided model on."""
     _average_asked_gradients()
     _show_whole_gradients()
+    _share_errors()
     register_optimizer_step_pre_hook(_before_step)
     register_optimizer_step_post_hook(lambda *_: _notice_step())
 
