@@ -35,11 +35,6 @@ def is_path(facts: Facts, node: cst.BaseExpression) -> bool:
     return facts.carries(node, facts.once(_paths))
 
 
-def names_file(facts: Facts, node: cst.BaseExpression) -> bool:
-    """Return whether an expression is a Path or a string, not an open file or a buffer."""
-    return facts.carries(node, facts.once(_paths_and_texts))
-
-
 def is_in_own_folder(facts: Facts, node: cst.BaseExpression) -> bool:
     """Return whether an expression is a buffer, a temporary file, or a path below a temporary directory."""
     return facts.carries(node, facts.once(_own))
@@ -102,9 +97,9 @@ def mode(facts: Facts, call: cst.Call) -> str:
 
 
 def is_given_path(facts: Facts, call: cst.Call) -> bool:
-    """Return whether the file of a call is given by its path, where it may be a buffer as well."""
+    """Return whether the file of a call is given by a Path or a string: it may be an open file or a buffer as well."""
     given = cst_nodes.given(call, 0, "fp", "file", "name", "filename", "fname", "path")
-    return given is not None and names_file(facts, given)
+    return given is not None and facts.carries(given, facts.once(_paths_and_texts))
 
 
 # ---- looks at files -----------------------------------------------------------------------------

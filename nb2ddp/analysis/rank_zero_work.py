@@ -355,8 +355,6 @@ def _written(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
 
 # The runtime lets their files appear whole, so that a rank can read what another one writes.
 SAVED_WHOLE = frozenset("torch.save numpy.save safetensors.torch.save_file".split())
-
-
 # What opens a file and keeps it open: the name of the path, the place and the name of the mode, and the usual mode.
 _KEPT = {
     "sqlite3.connect": ("database", 0, "", "rw"),

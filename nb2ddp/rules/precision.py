@@ -32,9 +32,26 @@ _REFUSED = ("bf16_full_eval", "tf32")
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    dtypes = list(_dtypes(facts))
+    trained, found = _trained(facts), list(_dtypes(facts))
+    dtypes = [edit for call, edit in found if call not in trained]
     casts = _casts(facts) if dtypes else ()
-    yield from {finding.node: finding for finding in (*casts, *dtypes, *_arguments(facts))}.values()
+    arguments = _arguments(facts) if len(dtypes) == len(found) else ()
+    yield from {finding.node: finding for finding in (*casts, *dtypes, *arguments)}.values()
+
+
+def _trained(facts: Facts) -> list[cst.Call]:
+    """List the calls that load weights which are trained themselves, not only adapters of theirs.
+
+    They stay in bf16, which a T4 emulates: in fp16 AdamW divides them by 0, and a GradScaler refuses their gradients.
+    """
+    adding = [c for c in facts.live_calls if facts.qualified(c.func).endswith((*libraries.MODEL_WRAPPERS,))]
+    made = [
+        c for c in facts.live_calls if facts.is_trainer_class(c.func) and not facts.keyword(c, "peft_config")
+    ]
+    models = [m for call in optimizers(facts) for m in given_models(facts, call)]
+    models += filter(None, (cst_nodes.given(call, 0, "model") for call in made))
+    own = [model for model in models if not any(facts.is_made_of(model, call) for call in adding)]
+    return [call for call in facts.live_calls if any(facts.is_made_of(model, call) for model in own)]
 
 
 def _arguments(facts: Facts) -> Iterator[Edit]:
@@ -53,26 +70,19 @@ def _arguments(facts: Facts) -> Iterator[Edit]:
                     yield Edit.to(value, f"a T4 has no {name[:4]}", has_bf16)
 
 
-def _dtypes(facts: Facts) -> Iterator[Edit]:
-    """Yield edits of ``dtype=torch.bfloat16`` and the like, where a model is loaded."""
+def _dtypes(facts: Facts) -> Iterator[tuple[cst.Call, Edit]]:
+    """Yield edits of ``dtype=torch.bfloat16`` and the like, with the calls that load a model."""
     has_bf16 = helper(facts, "has_bf16")
-    given = [model for made in optimizers(facts) for model in given_models(facts, made)]
-    adapted = [
-        c for c in facts.live_calls if facts.qualified(c.func).endswith(tuple(libraries.MODEL_WRAPPERS))
-    ]
-    trained = [m for m in given if not any(facts.is_made_of(m, call) for call in adapted)]
     for call in (call for call in facts.live_calls if not facts.is_after_training(call)):
-        if any(facts.is_made_of(model, call) for model in trained):
-            continue  # a T4 emulates bf16, and in fp16 AdamW divides such weights by 0
         keywords = [k for k in _DTYPE_KEYWORDS if facts.method(call) == "from_pretrained" or k[:3] == "bnb"]
         if facts.qualified(call.func).rpartition(".")[2] == "Accelerator":
             keywords = ["mixed_precision"]
         for dtype in filter(None, (facts.keyword(call, keyword) for keyword in keywords)):
             text = cst_nodes.string_value(dtype)
             if text in _INSTEAD:
-                yield Edit.to(dtype, _COMPUTES, f'"{text}" if {has_bf16} else "{_INSTEAD[text]}"')
+                yield call, Edit.to(dtype, _COMPUTES, f'"{text}" if {has_bf16} else "{_INSTEAD[text]}"')
             else:
-                yield from _chosen(facts, dtype)
+                yield from ((call, edit) for edit in _chosen(facts, dtype))
 
 
 def _casts(facts: Facts) -> Iterator[Edit]:

@@ -156,8 +156,7 @@ def _own_files(facts: Facts) -> Iterator[tuple[cst.Call, cst.BaseExpression]]:
 def _is_filled(facts: Facts, opening: cst.Call) -> bool:
     """Return whether items of what a call opens are changed in a loop that trains: ``bank[rows] += x``."""
     targets = [node.target for node in facts.nodes(cst.AssignTarget, cst.AugAssign)]
-    items = (node for node in targets if isinstance(node, cst.Subscript))
-    filled = (item for item in items if facts.is_made_of(item.value, opening))
+    filled = (t for t in targets if isinstance(t, cst.Subscript) and facts.is_made_of(t.value, opening))
     return any(facts.runs(loop, facts.is_training) for item in filled for loop in facts.loops_to(item))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.analysis import rank_zero_work as work
-from nb2ddp.analysis.files import is_in_own_folder, is_numbered, is_path, may_exist, names_file
+from nb2ddp.analysis.files import is_given_path, is_in_own_folder, is_numbered, is_path, may_exist
 from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import call_to
 
@@ -42,7 +42,7 @@ def test_what_an_expression_names(code: str, expected: str) -> None:
     value = call_to(facts, "use(").args[0].value
     answers = {
         "path": is_path(facts, value),
-        "file": names_file(facts, value),
+        "file": is_given_path(facts, call_to(facts, "use(")),
         "own": is_in_own_folder(facts, value),
     }
     assert [name for name, answer in answers.items() if answer] == expected.split()

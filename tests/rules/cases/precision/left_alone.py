@@ -45,6 +45,10 @@ AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16)
 import torch
 y = y.to(torch.bfloat16)
 
+# case: weights that a Trainer trains, and not only adapters of theirs
+model = AutoModelForCausalLM.from_pretrained("m", dtype="bfloat16")
+trainer = SFTTrainer(model=model, args=SFTConfig("o", bf16=True))
+
 # case: weights that a loop trains, and not only adapters of theirs
 class Run:
     def __init__(self):

@@ -62,3 +62,10 @@ from peft import get_peft_model
 teacher = AutoModelForCausalLM.from_pretrained("t", torch_dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16)
 model = get_peft_model(AutoModelForCausalLM.from_pretrained("m", torch_dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16), config)
 optimizer = torch.optim.AdamW(model.parameters())
+
+# case: adapters that a Trainer adds
+model = AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16)
+trainer = SFTTrainer(model=model, args=SFTConfig("o", bf16=True), peft_config=config)
+# output
+model = AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16)
+trainer = SFTTrainer(model=model, args=SFTConfig("o", bf16=ddp.has_bf16, fp16=not ddp.has_bf16), peft_config=config)
