@@ -148,6 +148,8 @@ def _reason(text: str) -> str:
         return "its JSON is nested too deeply"
     if not isinstance(content, dict) or not isinstance(content.get("cells", content.get("worksheets")), list):
         return "it is JSON, but has no list of cells; give the notebook itself"
+    if isinstance(version := content.get("nbformat"), int) and version > 4:
+        return f'its format is version {version}, which Jupyter does not know; write "nbformat": 4 at its end'
     return "its cells are not as Jupyter writes them; open and save it in Jupyter"
 
 

@@ -226,6 +226,11 @@ UNUSABLE: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "failed",
         "Jupyter",
     ),
+    "a format of its own": (
+        text(f'{{"nbformat": 5, "nbformat_minor": 5, "metadata": {{}}, "cells": [{CODE}, "source": ""}}]}}'),
+        "failed",
+        'its format is version 5, which Jupyter does not know; write "nbformat": 4',
+    ),
     "no cells": (lambda path: save(path), "declined", ""),
     "only text": (lambda path: save(path, "md:# Hello"), "declined", ""),
     "another language": (r_notebook, "declined", "its kernel speaks r"),
