@@ -269,11 +269,18 @@ RUNNING_FUNCTIONS = frozenset(
     "requests.post requests.put requests.patch requests.delete httpx.post httpx.put httpx.patch httpx.delete "
     "kaggle.api.competition_submit kaggle.api.dataset_create_version kaggle.api.dataset_create_new".split()
 )
+# Train in several threads, so that no seed makes what they give equal twice: all ranks take rank 0's.
+BY_THREADS = frozenset(
+    f"gensim.models.{module}{name}"
+    for name in ("Word2Vec", "Doc2Vec", "FastText")
+    for module in ("", f"{name.lower()}.")
+)
+RUN_ONCE = RUNNING_FUNCTIONS | BY_THREADS
 # Classes of sessions with a server, and functions that send what they are told.
 SESSIONS = frozenset(
     "requests.request httpx.request requests.Session requests.session requests.sessions.Session httpx.Client "
-    "smtplib.SMTP smtplib.SMTP_SSL "
-    "google.cloud.storage.Client pymongo.MongoClient boto3.client boto3.resource boto3.Session".split()
+    "smtplib.SMTP smtplib.SMTP_SSL google.cloud.storage.Client pymongo.MongoClient boto3.client boto3.resource "
+    "boto3.Session".split()
 )
 # Their methods that send something.
 SENDING_METHODS = frozenset(
@@ -285,9 +292,13 @@ CHANGES_HUB = re.compile(
     r"(?:upload|create|delete|push|move|update|add|duplicate|merge|request|super_squash)_"
 )
 # Functions among these, and among those that write, whose result can be sent to other ranks.
-PLAIN_RESULTS = {n for n in RUNNING_FUNCTIONS if not re.search("[Pp]open|_subprocess_", n)} | frozenset(
-    "shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.make_archive urllib.request.urlretrieve "
-    "wget.download gdown.download gdown.download_folder".split()
+PLAIN_RESULTS = (
+    {n for n in RUNNING_FUNCTIONS if not re.search("[Pp]open|_subprocess_", n)}
+    | BY_THREADS
+    | frozenset(
+        "shutil.copy shutil.copyfile shutil.copytree shutil.move shutil.make_archive urllib.request.urlretrieve "
+        "wget.download gdown.download gdown.download_folder".split()
+    )
 )
 # What runs functions elsewhere than where the notebook calls it, and where that is; of packages, all that they make.
 WORKERS = {

@@ -101,7 +101,7 @@ def why_alone(facts: Facts, call: cst.Call) -> str | None:
 def _why_itself(facts: Facts, call: cst.Call) -> str | None:
     if facts.gathers(call):
         return None
-    if facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS or _sends(facts, call):
+    if facts.qualified(call.func) in libraries.RUN_ONCE or _sends(facts, call):
         text = cst_nodes.string_value(call.args[0].value) if call.args else None
         return None if text is not None and is_install(text) else "only rank 0 runs it"
     if facts.fetches_artifact(call):

@@ -24,5 +24,5 @@ def test_what_is_missing_is_said_with_its_place(kind: Program) -> None:
 
 def test_no_two_kinds_get_the_same_text() -> None:
     texts = [missing(facts_of(*kind.cells))[0] for kind in KINDS]
-    # two: empty, in no loop, TensorFlow, fit(), train(); three: Keras; four load a model, six make one, eight do nothing
+    # two: empty, no loop, TensorFlow, fit(), train(); three: Keras; four load a model, six make one, eight do nothing
     assert len(texts) - len(set(texts)) == 22
