@@ -217,7 +217,7 @@ WRITING_METHODS = frozenset(
     "save_model save_state push_to_hub push_to_hub_merged push_to_hub_gguf save_to_disk to_csv to_json "
     "to_parquet to_excel to_pickle to_feather to_hdf tofile savefig write_text write_bytes create_repo "
     "upload_folder upload_file extractall write_csv write_parquet write_ndjson write_html write_image "
-    "write_videofile".split()
+    "write_videofile to_json_file save_vocabulary".split()
 )
 # Methods of a Path that change files: they must happen once.
 WRITING_PATH_METHODS = frozenset("mkdir touch unlink rmdir rename replace symlink_to hardlink_to".split())

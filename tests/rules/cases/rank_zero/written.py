@@ -17,6 +17,15 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         llm.save_pretrained("start")  # the untrained ones
 
+# case: a configuration and a vocabulary
+llm.config.to_json_file("config.json")
+words.save_vocabulary("words")
+# output
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        llm.config.to_json_file("config.json")
+        words.save_vocabulary("words")
+
 # case: a tokenizer that a library trains into files
 import sentencepiece
 sentencepiece.SentencePieceTrainer.train(input="rows.txt", model_prefix="words", vocab_size=90)
