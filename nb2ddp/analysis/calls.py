@@ -39,7 +39,7 @@ class Calls(Kinds):
         self._class_of = Solver[Key, frozenset[Class]](self._class_steps, frozenset())
         self._values = Solver[Key, Functions](self._value_steps, frozenset())
         self._labelled: dict[Label, Solver[cst.CSTNode, bool]] = {}
-        self._of: dict[cst.CSTNode, Label] = {}
+        self._of: dict[cst.CSTNode | frozenset[cst.Call], Label] = {}
 
     # ---- labels ---------------------------------------------------------------------------------
 
@@ -60,9 +60,10 @@ class Calls(Kinds):
             self._labelled[label] = Solver(steps, False)
         return self._labelled[label].solve(node)
 
-    def is_made_of(self, node: cst.CSTNode, source: cst.CSTNode) -> bool:
-        """Return whether a value is that of a ``source``, or made of it."""
-        return self.carries(node, self._of.setdefault(source, lambda other: other is source or None))
+    def is_made_of(self, node: cst.CSTNode, source: cst.CSTNode | frozenset[cst.Call]) -> bool:
+        """Return whether a value is that of a ``source``, or of one of several, or made of it."""
+        several = source if isinstance(source, frozenset) else {source}
+        return self.carries(node, self._of.setdefault(source, lambda other: other in several or None))
 
     def _sources(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """Yield the nodes that make a value what it is."""

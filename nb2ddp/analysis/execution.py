@@ -22,7 +22,6 @@ class Execution(Calls):
     """Answer what a statement runs, where the ranks meet, and when training is over."""
 
     def __init__(self, cells: Sequence[CodeCell], *, sharded: bool = False, is_loose: bool = False) -> None:
-        """Read the cells. ``sharded``: a Trainer shards its model, which needs every rank from then on."""
         super().__init__(cells, is_loose=is_loose)
         self._sharded, self._is_asked = sharded, False
         self._searches: dict[Callable[[cst.Call], bool], Solver[cst.CSTNode, bool]] = {}

@@ -26,7 +26,7 @@ class Facts(Execution):
     keyword = staticmethod(cst_nodes.keyword_of)
 
     def __init__(self, cells: Sequence[CodeCell], *, folders: Sequence[Path] = (), **how: bool) -> None:
-        """Read the cells. ``folders``: where modules that they import are looked for; ``how``: see `Execution`."""
+        """Read the cells. ``folders``: where modules are looked for; ``sharded``: a Trainer shards its model."""
         super().__init__(cells, **how)
         self.folders = folders
         self.modules: dict[Path, Facts] = {}

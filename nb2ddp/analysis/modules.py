@@ -16,7 +16,6 @@ from nb2ddp.source.cells import parse_cell
 from nb2ddp.source.module_files import module_file
 
 Of = tuple[Facts, cst.FunctionDef]
-_MOST_STEPS = 4  # from the import of a name to the module that defines it
 
 
 def reader(facts: Facts) -> Callable[[str], Facts | None]:
@@ -45,7 +44,7 @@ def functions_of(facts: Facts, call: cst.Call) -> Iterator[Of]:
     """Yield the functions of modules beside the notebook that a call may run, with the facts of their modules."""
     for name in facts.function_names(call):
         own: Facts | None = facts
-        for _ in range(_MOST_STEPS):  # `from .files import save`, in the module that is imported
+        for _ in range(4):  # `from .files import save`, in the module that is imported
             place, _, last = name.lstrip(".").rpartition(".")
             if own is None or (own := own.once(reader)(place)) is None:
                 break

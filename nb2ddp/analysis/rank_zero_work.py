@@ -190,15 +190,16 @@ def tracks(facts: Facts, call: cst.Call, packages: Collection[str] = libraries.T
     return not name.endswith("Callback") and any(made.partition(".")[0] in packages for made in made_by)
 
 
-def opens_run(facts: Facts, call: cst.Call) -> bool:
-    """Match ``task = Task.init()`` of a tracker where no value is made of the run: its methods are only called."""
-    if not isinstance(facts.parent(call), cst.Assign) or not tracks(facts, call):
-        return False
+@asked_once
+def runs_of_rank_0(facts: Facts) -> frozenset[cst.Call]:
+    """Return calls ``task = Task.init()`` of trackers where no value is made of a run: its methods are only called."""
+    early = (c for c in facts.live_calls if isinstance(facts.parent(c), cst.Assign) and tracks(facts, c))
+    opened = frozenset(c for c in early if not (facts.is_after_training(c) or is_known_to_module(facts, c)))
     inside, nodes = (cst.Attribute, cst.Call, cst.Subscript), (*facts.name_loads, *facts.attributes)
-    before = (n for n in nodes if not facts.is_of_import(n) and not facts.is_after_training(n))
-    uses = (node for node in before if facts.is_made_of(node, call))
-    takers = (next(p for p in facts.parents(use) if not isinstance(p, inside)) for use in uses)
-    return not is_known_to_module(facts, call) and all(m.matches(taker, _DROPS) for taker in takers)
+    before = (n for n in nodes if opened and not (facts.is_of_import(n) or facts.is_after_training(n)))
+    uses = ((n, next(p for p in facts.parents(n) if not isinstance(p, inside))) for n in before)
+    kept = [node for node, taker in uses if facts.is_made_of(node, opened) and not m.matches(taker, _DROPS)]
+    return frozenset(run for run in opened if not any(facts.is_made_of(node, run) for node in kept))
 
 
 # What a tracker's module knows, in small letters: no class.

@@ -64,17 +64,17 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call, path in own.items():
         how = "(anew=True, path=_)" if rank_zero_work.changes_file(facts, call) else ""
         yield Edit.inside(path, "other ranks work on a copy of the file", f"{helper(facts, 'own_file')}{how}")
-    early = (call for call in facts.live_calls if not facts.is_after_training(call))
-    runs = [call for call in early if rank_zero_work.opens_run(facts, call)]
+    runs = rank_zero_work.runs_of_rank_0(facts)
     for run in runs:  # of `Task.current_task().get_logger()`, the first call
         opens = next((c.func for c in facts.calls_in(run.func) if facts.is_of_import(c.func)), run.func)
-        if not any(facts.is_made_of(run.func, other) for other in runs):
+        own.update(dict.fromkeys((run, *facts.calls_in(run.func)), opens))
+        if not facts.is_made_of(run.func, runs):
             yield Edit.inside(opens, "only rank 0 has a run", helper(facts, "on_main_process"))
     for call in facts.live_calls:
         why = rank_zero_work.why_alone(facts, call)
         if why is None or call in own or facts.is_after_training(call) or facts.top_statement(call) in gone:
             continue
-        if any(facts.is_made_of(call, run) or facts.contains(run.func, call) for run in runs):
+        if facts.is_made_of(call.func, runs):
             continue
         statement = facts.statement(call)
         if around := generating.intersection((statement, *facts.parents(call))):

@@ -98,6 +98,19 @@ FAMILIES: dict[str, Callable[[int], list[str]]] = {
         )
         + "    if b > 3:\n        continue\n",
     ],
+    "runs of a tracker": lambda n: [
+        "from aim import Run" + LOOP,
+        *(
+            f"run{i} = Run()\nrun{i}['a'] = {i}\nlog{i} = run{i}.logger()\nlog{i}.track({i})"
+            for i in range(n)
+        ),
+        ONE_LOOP.format(i=0),
+    ],
+    "runs of a tracker in a chain": lambda n: [
+        "from aim import Run\nrun0 = Run()" + LOOP,
+        *(f"run{i + 1} = run{i}.child()" for i in range(n)),
+        ONE_LOOP.format(i=0),
+    ],
     "shell lines below other code": lines("x{i} = {i}\n!echo {i}"),
     "installs": cells("!pip install package{i}"),
     "installs with a variable": cells("version{i} = '1'\n!pip install package=={{version{i}}}"),
