@@ -47,6 +47,10 @@ _TOKENS = {"huggingface_hub": "HF_TOKEN", "wandb": "WANDB_API_KEY"}
 # Words in the names of functions that open a port, not of those that connect to one.
 _SERVING = re.compile(r"launch|serve|start|run|listen|bind|spawn", re.IGNORECASE)
 _PORT = re.compile(r"(?:.*_)?port", re.IGNORECASE)
+# Paths that no other machine has; what lies beside the notebook, `push` finds.
+_LOCAL = re.compile(
+    r"(?:/(?:content(?!/g?drive$)|g?drive|home|Users|media|mnt)/|/root/(?!\.)|[A-Za-z]:[\\/]).+"
+)
 # Names that IPython binds as cells run.
 _RECORDS = frozenset("_ __ ___ _i _ii _iii _oh _ih _dh In Out _exit_code".split())
 
@@ -85,9 +89,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if not re.search(r"__file__|^None$", cst_nodes.code_of(path)):
                 yield Edit.inside(path, "Hydra looks beside a script, and in a notebook's folder", relative)
         elif name == "globals" and name not in facts.bound_names and _goes_through(facts, call):
-            rank, local_rank, world_size = (facts.our(own) for own in ("rank", "local_rank", "world_size"))
             why = "this goes through all global names: the script's own are among them"
-            yield Note(f"{why}, `{rank}`, `{local_rank}` and `{world_size}` for example", call)
+            yield Note(f"{why}, `{facts.our('world_size')}` for example", call)
     for name in sorted(_RECORDS - facts.bound_names):
         if (load := next(facts.loads_of(name), None)) is not None:
             why = "is what IPython keeps of cells that have run, and a script has no such name: give the value one"
@@ -102,17 +105,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Note(why, attribute)
 
 
-# Paths that no other machine has; what lies beside the notebook, `push` finds.
-_OF_THIS_MACHINE = re.compile(r"/(?:content(?!/g?drive$)|home|Users|media|mnt)/.|/root/(?!\.)|[A-Za-z]:[\\/]")
-
-
 def _local_files(facts: Facts) -> Iterator[Note]:
     """Note the paths of this machine's users, disks and drives."""
     found: dict[str, cst.CSTNode] = {}
     for string in facts.strings:
         text = cst_nodes.string_value(string) or ""
-        is_path = _OF_THIS_MACHINE.match(text) and "\n" not in text
-        if is_path and not facts.is_dead(string) and not _is_of_colab(facts, string):
+        if _LOCAL.fullmatch(text) and not facts.is_dead(string) and not _is_of_colab(facts, string):
             found.setdefault(text, string)
     if found:
         named = ", ".join(f"`{path}`" for path in list(found)[:3]) + (" and others" if len(found) > 3 else "")
@@ -208,7 +206,7 @@ def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
     if isinstance(made, cst.Assign) and not facts.loaded_names & {b.name for b in facts.bindings_in(made)}:
         line = facts.line_of(made)
     if name == "userdata.get" and len(call.args) == 1:
-        key, into = cst_nodes.code_of(call.args[0].value), facts.parent(call)
+        key, into = re.sub(r"\b-\b", "_", cst_nodes.code_of(call.args[0].value)), facts.parent(call)
         target = cst_nodes.code_of(into.targets[0].target) if isinstance(into, cst.Assign) else ""
         given = f"{key}, ''" if "environ[" in target else key  # the environment takes no None
         yield Edit.to(call, "secrets come from the environment", f"os.environ.get({given})")

@@ -102,3 +102,9 @@ import sys
 IN_COLAB = "google.colab" in sys.modules
 if IN_COLAB:
     up = files.upload()[0]
+
+# case: a secret whose name no shell exports
+from google.colab import userdata
+token = userdata.get("MY-HF-TOKEN")
+# output
+token = os.environ.get("MY_HF_TOKEN")

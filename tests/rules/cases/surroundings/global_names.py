@@ -2,7 +2,7 @@
 
 # case: what is saved with a checkpoint
 config_keys = [k for k, v in globals().items() if not k.startswith("_") and isinstance(v, (int, float, bool, str))]
-# note, line 1: this goes through all global names: the script's own are among them, `rank`, `local_rank` and `world_size` for example
+# note, line 1: this goes through all global names: the script's own are among them, `world_size` for example
 
 # case: a loop over names
 for name in globals():

@@ -9,6 +9,10 @@ out = "/content/drive/MyDrive/out"
 frame = pd.read_csv("/content/gdrive/a.csv")
 # note, line 1: only this machine, or Colab's, has `/content/drive/MyDrive/out`, `/content/gdrive/a.csv`: where the script runs elsewhere, name it relative to the notebook, and bring what it reads there. To Kaggle `nb2ddp push --upload-data` brings that
 
+# case: Colab's drive, mounted elsewhere
+out = "/gdrive/MyDrive/out"
+# note, line 1: only this machine, or Colab's, has `/gdrive/MyDrive/out`: ...
+
 # case: Colab's working folder
 frame = pd.read_csv("/content/rows/a.csv")
 root = "/content/"
