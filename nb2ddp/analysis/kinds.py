@@ -16,7 +16,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis.flow import Flow
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Binding, CodeCell, Scope, root_of
+from nb2ddp.source.cells import Binding, CodeCell, Scope, last_name, root_of
 from nb2ddp.source.cst_nodes import is_word, keyword_of, method_of
 
 Key = cst.BaseExpression | cst.FunctionDef | cst.ClassDef | Binding
@@ -258,9 +258,11 @@ class Kinds(Flow):
         return download is None or cst_nodes.code_of(download) != "False"
 
     def _gives_data(self, call: cst.Call) -> bool:
-        """Match ``Corpus.loaders("mini", 16)`` of a library or a module beside the notebook: it is given no data."""
+        """Match ``Corpus.loaders("mini", 16)`` and ``data = Flowers("mini")``, out of sight and given no data."""
+        kept = last_name(made.targets[0].target) if isinstance(made := self.parent(call), cst.Assign) else ""
         of_objects = {f"{made}().{method_of(call)}" for made in self.origins(self.owner(call) or call.func)}
         names = self.function_names(call) or of_objects
+        names |= {f"{n.rpartition('.')[0]}.{kept}" for n in names if n.rpartition(".")[2][:1].isupper()}
         of_libraries = (n for n in names if n.partition(".")[0] not in libraries.COMPUTING_PACKAGES)
         given = (self.value(a.value) for a in call.args if not is_word(a.keyword, "transform"))
         is_setting = (isinstance(value, cst.BaseString | cst.BaseNumber | cst.Name) for value in given)

@@ -74,6 +74,18 @@ with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others r
     rows = Corpus.WordsDataset("words", transform=transforms.Compose([]))
     city = Corpus.CityDatasetLoader()
 
+# case: data of a class that is not known, beside a model and a tensor of such classes
+from pharmacy import ADME, Net, Tensor
+data = ADME(name="absorption")
+net = Net("small")
+data_on_gpu = Tensor(data)
+# output
+from pharmacy import ADME, Net, Tensor
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    data = ADME(name="absorption")
+net = Net("small")
+data_on_gpu = Tensor(data)
+
 # case: an object that is filled by its method
 from helpers import PertData
 data = PertData("data")
@@ -81,8 +93,8 @@ data.load(name="small")
 data.plot()
 # output
 from helpers import PertData
-data = PertData("data")
 with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    data = PertData("data")
     data.load(name="small")
 data.plot()
 
