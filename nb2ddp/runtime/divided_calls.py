@@ -250,7 +250,7 @@ class _Split:
                 output = self._run(*own, has_rows=True)
                 form = self.joins.form(output, kind, size) if sees else None
         except (Exception, _Effect) as raised:
-            error = raised
+            error, form = raised, None
         has_effect = isinstance(error, _Effect)
         why = f"a batch is computed by every rank: {error if has_effect else _OTHER_BRANCH}"
         wrong = put_back is None and _largest_of_ranks([(error is not None) + has_effect])[0]

@@ -187,7 +187,7 @@ def _gradients_apart(
         why = str(effect).replace("forward()", "backward()")
     whole.output, whole.changes = None, trials.take_changes()
     part = trials.call(compute(parts, *own), parts, *own)
-    of_ranks = from_all_ranks((why, bool(whole.error or part.error or expected is None)))
+    of_ranks = from_all_ranks((why, bool(why or whole.error or part.error or expected is None)))
     trials.kept = [why for why, _ in of_ranks if why]
     if any(fails for _, fails in of_ranks):
         return None

@@ -29,7 +29,7 @@ _PUT = ": put it below `if ddp.is_main_process:`, or `with ddp.main_process_firs
 
 
 class _Effect(BaseException):
-    """What a call would do that nobody can take back, of a part of a batch or only to compare it: it ends there."""
+    """What a call would do that nobody can take back, of a part of a batch or only to compare it."""
 
 
 def _end_trial(effect: str) -> None:
@@ -44,8 +44,7 @@ class _Prints(types.SimpleNamespace):
     """Stands for ``sys.stdout``, its ``out``, in such a call."""
 
     def write(self, text: str) -> Any:
-        is_own = _is_own(sys._getframe(1).f_globals.get("__name__"))
-        with contextlib.suppress(*[_Effect] * (not is_own)):  # a library prints from a buffer, to its end
+        with contextlib.suppress(_Effect):  # to the call's end: a lock is let go there, a buffer is emptied
             _end_trial("forward() prints; remove the print to divide the work")
         return len(text) if _run.effect else self.out.write(text)
 
@@ -58,7 +57,7 @@ class _Prints(types.SimpleNamespace):
 
 @contextlib.contextmanager
 def _ending_at_effects() -> Iterator[None]:
-    """Let a call for a rank's rows end where it prints, logs or writes, or does something on rank 0 alone."""
+    """End a call of some rows where it writes or asks for the rank, and after its end if it prints or logs."""
     before, _run.effect = _run.effect, ""
     try:
         with contextlib.redirect_stdout(_Prints(out=sys.stdout)):
@@ -88,8 +87,9 @@ def _see_logs() -> None:
     def see(logger: logging.Logger, record: logging.LogRecord) -> None:
         names = (frame.f_globals.get("__name__") for frame in _frames(sys._getframe(1)))
         if _run.effect is not None and _is_own(next((name for name in names if name != "logging"), "")):
-            _end_trial("forward() logs")
-        if not _run.comparing or _run.micro_batch is not None:
+            with contextlib.suppress(_Effect):
+                _end_trial("forward() logs")
+        if not _run.effect and (not _run.comparing or _run.micro_batch is not None):
             handle(logger, record)
 
     logging.Logger.handle = see  # type: ignore[method-assign,assignment]

@@ -287,6 +287,19 @@ WHOLE = {
                 return self.body(x)
         model = ddp.parallelize(Net())
     """,
+    "a print and a log between a lock's two ends": """
+        import logging, threading
+        logging.basicConfig(filename="own.log", level=logging.INFO)
+        one, other = threading.Lock(), threading.Lock()
+        class Net(Body):
+            def forward(self, x):
+                for lock, say in ((one, print), (other, logging.info)):
+                    lock.acquire()
+                    say(f"{len(x)} rows")
+                    lock.release()
+                return self.body(x)
+        model = ddp.parallelize(Net())
+    """,
     "a library prints from its buffer": """
         import sys
         text = "class Console:\\n    lines = []\\n    def print(self, line):\\n        self.lines.append(line)\\n" + (
