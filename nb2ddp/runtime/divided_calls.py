@@ -358,7 +358,7 @@ class _Split:
         if is_first and self.compared.places and parts.layout + 1 < len(parts.layouts):
             self.whole[kind] = problem
             self.other_places.add(kind)
-        elif is_new or is_new_way:
+        elif is_new or is_new_way or self.compared.has_effect:
             self._divide_no_more(kind, self.why or problem, one_row=parts.has_one_row)
         else:
             self.whole[kind] = problem

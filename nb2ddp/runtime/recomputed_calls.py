@@ -224,7 +224,8 @@ class _Comparison:
         self.parted, self.of_one_way = False, True
         # a call that was compared has changed what a library's module holds, or parameters
         self.moves_library = self.moves_parameters = False
-        self.places = False  # what differs may be where the rows lie: another layout of them is to be tried
+        # what differs may be where the rows lie: another layout is to be tried; the whole batch prints or writes
+        self.places = self.has_effect = False
         self.writes = False  # a call that is compared writes into the tensors or the dicts that it is given
         self.compiled: bool | None = False  # a function that the model calls cannot be compiled within a mode
 
@@ -306,8 +307,8 @@ class _Comparison:
         lists = [leaf for leaf, own in pairs if own and type(leaf) is list]
         reads = part.reads.found or bool(lists)  # whose values Python sees
         same = part.reads.chosen == whole.reads.chosen
-        is_effect = isinstance(error := whole.error, _Effect)
-        why = str(error) if is_effect else error and f"it raises {type(error).__name__}"
+        self.has_effect = isinstance(error := whole.error, _Effect)
+        why = str(error) if self.has_effect else error and f"it raises {type(error).__name__}"
         if part.in_python != whole.in_python and part.error is None:
             why = why or _FOR_EACH_ROW
         of_ranks = from_all_ranks((raised, kept, reads, form, part.reads.decisive, same, why))

@@ -223,6 +223,33 @@ end(model)
     assert "a check failed" not in ended.ranks[0].err, ended.text
 
 
+def test_prints_that_begin_later_are_no_failed_check(server: RankServer, tmp_path: Path) -> None:
+    """No call that was divided has printed: each ends there, and all ranks compute it whole."""
+    program = (
+        SCRIPT
+        + """
+import os
+class Net(Body):
+    def forward(self, x):
+        if int(os.environ["STEP"]) > 4:
+            print(len(x), "rows")
+        return self.body(x)
+model = ddp.parallelize(Net())
+for step in range(12):
+    os.environ["STEP"] = str(step)
+    train(model, batches(x, y, size=12)[:1], lambda x, y: F.cross_entropy(model(x), y))
+end(model)
+"""
+    )
+    ended = server.run(tmp_path, program, 2, environment={"NB2DDP_STRICT": "1", "NB2DDP_CHECKS": "300"})
+    assert not any(ended.codes), ended.text
+    assert ended.ranks[0].out.count("12 rows") == 7, ended.text
+    assert "every rank computes whole batches, which saves no time: forward() prints" in ended.ranks[0].err, (
+        ended.text
+    )
+    assert "a check failed" not in ended.ranks[0].err, ended.text
+
+
 def test_a_failed_check_says_how_far_off_the_gradients_are(server: RankServer, tmp_path: Path) -> None:
     """Their rows meet in backward() alone, through a tensor too large to be taken for a flag."""
     program = (
