@@ -25,7 +25,10 @@ pytestmark = pytest.mark.launch
 NOTEBOOKS = sorted((Path(__file__).parent / "lightning").glob("*.py"))
 ON_TWO = ("accumulation", "gan")  # three show what two do
 # What only `make test-all` runs.
-LATER = "autoencoder classifier contrastive datamodule gan schedulers segmentation text_finetuning timeseries".split()
+LATER = """
+autoencoder classifier contrastive datamodule early_stopping gan metrics schedulers segmentation text_finetuning
+timeseries
+""".split()
 TOLERANCE = 1e-5
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
 # What two runs need not share: the clock, and rounding that Adam enlarges where there is no gradient.

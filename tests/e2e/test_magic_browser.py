@@ -37,6 +37,7 @@ def lab(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
+@pytest.mark.thorough
 def test_bar_and_curve_move_in_jupyterlab(lab: str) -> None:
     with playwright.sync_playwright() as browsers:
         browser = browsers.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])

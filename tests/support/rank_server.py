@@ -10,6 +10,7 @@ is not as under torchrun: the ranks hash strings alike, so that they order a set
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -280,8 +281,10 @@ def serve(modules: list[str]) -> None:
     from torch.nn.parallel import DistributedDataParallel  # noqa: F401
 
     torch.set_num_threads(1)
-    for name in ("Trainer", "TrainingArguments", "LlamaForCausalLM", "BertForTokenClassification"):
+    for name in ("Seq2SeqTrainer", "TrainingArguments", "LlamaForCausalLM", "BertForTokenClassification"):
         getattr(transformers, name)
+    with contextlib.suppress(ImportError):  # each rank but the first would import it by itself
+        import lightning_utilities.core.rank_zero  # noqa: F401
     os.dup2(answers, 1)
     os.close(answers)  # a process that a script leaves behind would hold it, and `close` would wait for it
     _make_forks_cheap()

@@ -35,7 +35,7 @@ later_folds list_of_functions loss_of_later_steps method_of_one_object mixup mov
 prints_every_fifth_call sampler_that_grows shape_in_a_dict values_that_come_and_go a_table_that_grows
 asks_for_a_process_group batch_set_late best_loss_so_far cached_function class_weights
 collator_that_a_callback_changes dropout_in_three_micro_batches dropout_of_joined_views epochs_of_unlike_length
-evened_out_but_for_dropout figures_near_the_tolerance gradients_dropped_late labels_in_a_column loss_counts_its_calls
+evened_out_but_for_dropout evened_out_sft figures_near_the_tolerance gradients_dropped_late labels_in_a_column loss_counts_its_calls
 loss_by_function main_process_keeps one_micro_batch_keeps_arrays one_micro_batch_list one_micro_batch_of_labels
 one_micro_batch_sets_numbers rows_that_do_not_count sampler_that_knows_ranks seconds_in_an_attribute slot_that_two_set
 substeps_and_hooks takes_items_in_its_loss three_micro_batches values_that_are_replaced writes_into_its_batch
@@ -243,13 +243,13 @@ COSTS = [
     (60, 1, 8, "counted", 0.03),
     pytest.param(60, 1, 8, "a sum", 0.03, marks=pytest.mark.thorough),
     pytest.param(60, 1, 4, "plain", 0.03, marks=pytest.mark.thorough),
-    (300, 1, 8, "padded", 0.01),
+    pytest.param(300, 1, 8, "padded", 0.01, marks=pytest.mark.thorough),
     pytest.param(300, 1, 8, "plain", 0.01, marks=pytest.mark.thorough),
     pytest.param(60, 2, 2, "plain", 0.03, marks=pytest.mark.thorough),
     pytest.param(60, 2, 2, "drops", 0.03, marks=pytest.mark.thorough),
     (60, 2, 4, "a sum", 0.03),
     pytest.param(60, 4, 2, "plain", 0.03, marks=pytest.mark.thorough),
-    (300, 4, 2, "drops", 0.01),
+    pytest.param(300, 4, 2, "drops", 0.01, marks=pytest.mark.thorough),
 ]
 
 
