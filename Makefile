@@ -27,7 +27,7 @@ ALL := $(if $(THOROUGH),-m "")
 # What is missing of the other two environments is installed beside the first lanes.
 test: compiled
 	@echo "The tests run side by side, $(if $(THOROUGH),40,15) minutes on two cores, more where they are busy"
-	@$(MAKE) --no-print-directory --jobs=5 --output-sync=target lint ranks-training trainings launches machines rehearsals clients pages ranks-waiting ranks-meeting units attacks
+	@$(MAKE) --no-print-directory --jobs=5 --output-sync=target lint trainings ranks-training launches machines rehearsals clients pages ranks-waiting ranks-meeting units attacks
 
 # Some hundred processes import the package; without bytecode, each compiles it again.
 compiled: .venv/.ready
@@ -72,13 +72,13 @@ clients: .venv/.ready
 pages: .venv/.ready .venv-web/.ready
 	$(bin)/pytest tests/e2e $(patsubst %,--ignore=%,$(CLIENTS)) -m "not launch $(FAST)"
 
-# Training runs, most of them forked from a process that has imported a stack once.
-TRAININGS := $(patsubst %,tests/e2e/test_%.py,runs kinds lightning ledger differential handmade older_folder sharding)
+# Training runs, on one host and on two, most of them forked from a process that has imported a stack once.
+TRAININGS := $(patsubst %,tests/e2e/test_%.py,runs kinds lightning ledger differential handmade older_folder sharding prove emit_hosts)
 trainings: .venv/.ready .venv-kaggle/.ready
 	$(bin)/pytest $(TRAININGS) -m "launch $(FAST)"
 
-# What another machine does with our files: Kaggle's, hosts, SLURM, Jupyter's kernels, one without a checkout.
-MACHINES := $(patsubst %,tests/e2e/test_%.py,kaggle_bundle kaggle_faults kaggle_resume emit_hosts magic magic_browser installed)
+# What another machine does with our files: Kaggle's, Jupyter's kernels, one without a checkout.
+MACHINES := $(patsubst %,tests/e2e/test_%.py,kaggle_bundle kaggle_faults kaggle_resume magic magic_browser installed)
 machines: .venv/.ready .venv-kaggle/.ready
 	$(bin)/pytest $(MACHINES) -m "launch $(FAST)"
 
@@ -87,7 +87,7 @@ LAUNCHES := $(wildcard tests/e2e/test_launch*.py tests/e2e/test_run_*.py) tests/
 launches: .venv/.ready
 	$(bin)/pytest $(LAUNCHES) -m "launch $(FAST)"
 
-# What else starts processes: rehearsals and proofs, faults of ranks, the doctor, SLURM.
+# What else starts processes: rehearsals, faults of ranks, the doctor, SLURM.
 rehearsals: .venv/.ready .venv-kaggle/.ready
 	$(bin)/pytest tests/e2e $(patsubst %,--ignore=%,$(TRAININGS) $(MACHINES) $(LAUNCHES)) -m "launch $(FAST)"
 

@@ -40,6 +40,7 @@ trainer.train()"""
 
 
 @pytest.mark.launch
+@pytest.mark.thorough  # test_kaggle_resume.py goes on from a checkpoint, too
 def test_stopped_before_the_limit_and_requeued_to_the_end(tmp_path: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()

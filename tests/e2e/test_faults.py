@@ -98,6 +98,7 @@ def break_run(folder: Path, fault: str, who: int, phase: str) -> Broken:
     return Broken(folder, process.returncode, output, time.time())
 
 
+@pytest.mark.thorough  # test_launch_end.py shows it of `nb2ddp run`
 @pytest.mark.skipif(sys.platform != "linux", reason="a process is found in /proc")
 def test_ranks_end_when_torchrun_is_killed(tmp_path: Path) -> None:
     """One that computes for ever, and one that waits for it: nothing else would end them, and they hold the GPUs."""

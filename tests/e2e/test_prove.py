@@ -82,7 +82,10 @@ def test_a_fault_is_named_by_its_line_and_nothing_else(tmp_path: Path, script: P
 
 
 @pytest.mark.launch
-@pytest.mark.parametrize("program", ["rows_of_numbers", "next_tokens", "lightning_module"])
+@pytest.mark.parametrize(
+    "program",
+    ["rows_of_numbers", "next_tokens", pytest.param("lightning_module", marks=pytest.mark.thorough)],
+)
 def test_a_converted_script_trains_what_its_notebook_trains(tmp_path: Path, program: str) -> None:
     """What it computes once more, to compare, counts as no sample; what is changed on its way counts as divided."""
     book = notebook_of(tmp_path, f"{program}.py")

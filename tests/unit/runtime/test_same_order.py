@@ -25,7 +25,11 @@ with open(f"order-{rank}", "w") as file:
 
 @pytest.mark.parametrize(
     ("given", "start"),
-    [(None, "script.py"), (None, "-m script"), pytest.param("7", "script.py", marks=pytest.mark.thorough)],
+    [
+        (None, "script.py"),
+        pytest.param(None, "-m script", marks=pytest.mark.thorough),
+        pytest.param("7", "script.py", marks=pytest.mark.thorough),
+    ],
 )
 def test_sets_of_texts_have_one_order_on_all_ranks(tmp_path: Path, given: str | None, start: str) -> None:
     (tmp_path / "ddp_support.py").write_text(support_module(frozenset({"init"})))
