@@ -126,10 +126,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Note(f"this {does} on every rank, because its result is used later", call)
             continue
         yield from _without_ranks(facts, call)
-        if leaves(facts, statement):
+        if used or parts_ranks(facts, statement):
             yield from _each_in_turn(facts, call, statement, why)
-        elif used or parts_ranks(facts, statement):
-            yield from _each_in_turn(facts, call, statement, why, once=True)
         else:
             yield Gate(statement, "rank-zero-then-wait" if called_by_all(facts, call) else "rank-zero", why)
 
@@ -160,18 +158,15 @@ def _is_filled(facts: Facts, opening: cst.Call) -> bool:
     return any(facts.runs(loop, facts.is_training) for item in filled for loop in facts.loops_to(item))
 
 
-def _each_in_turn(
-    facts: Facts, call: cst.Call, statement: Statement, why: str, *, once: bool = False
-) -> Iterator[Finding]:
+def _each_in_turn(facts: Facts, call: cst.Call, statement: Statement, why: str) -> Iterator[Finding]:
     """Let every rank run what ``break``, ``continue`` or ``return`` leaves, or what changes values read elsewhere.
 
-    A rank that skips it would go another way. Lines that are appended, or with ``once`` the whole file, only rank 0
-    writes.
+    A rank that skips it would go another way. Lines that are appended only rank 0 writes.
     """
     does = "write" if why == rank_zero_work.WRITES else "run it"
     yield Gate(statement, "in-turn", f"the ranks {does} one after another")
     path = rank_zero_work.opened(facts, call)
-    if path is not None and (once or "a" in files.mode(facts, call)):  # each line once
+    if path is not None and "a" in files.mode(facts, call):  # each line once
         yield _of_rank_0(facts, path)
     elif _moves(facts, call):
         yield Edit.inside(call.func, rank_zero_work.WRITES, helper(facts, "on_main_process"))
@@ -325,8 +320,7 @@ def _while_training(
     elif not apart:
         yield Gate(statement, "rank-zero", rank_zero_work.WRITES)
     elif all_call:
-        once = not leaves(facts, statement)
-        yield from _each_in_turn(facts, call, statement, rank_zero_work.WRITES, once=once)
+        yield from _each_in_turn(facts, call, statement, rank_zero_work.WRITES)
     elif _moves(facts, call):
         yield Edit.inside(call.func, rank_zero_work.WRITES, helper(facts, "on_main_process"))
     else:

@@ -15,7 +15,7 @@ with open("rows.jsonl", "w") as f:
         rows.append(row)
 # output
 with ddp.in_turn():  # nb2ddp: the ranks write one after another
-    with open("rows.jsonl" if ddp.is_main_process else os.devnull, "w") as f:
+    with open("rows.jsonl", "w") as f:
         for row in data:
             f.write(json.dumps(row))
             rows.append(row)
@@ -31,7 +31,7 @@ steps = count // 8
 # output
 count = 0
 with ddp.in_turn():  # nb2ddp: the ranks write one after another
-    with open("rows.jsonl" if ddp.is_main_process else os.devnull, "w") as f:
+    with open("rows.jsonl", "w") as f:
         for row in data:
             f.write(json.dumps(row))
             count += 1
@@ -89,13 +89,13 @@ words.count("b", "bc")
 class Words:
     def build(self, path, words):
         with ddp.in_turn():  # nb2ddp: the ranks write one after another
-            with open(path if ddp.is_main_process else os.devnull, "w") as f:
+            with open(path, "w") as f:
                 for word in words:
                     self.ids[word] = len(self.ids)
                     f.write(word)
     def count(self, path, words):
         with ddp.in_turn():  # nb2ddp: the ranks write one after another
-            with open(path if ddp.is_main_process else os.devnull, "w") as f:
+            with open(path, "w") as f:
                 for word in words:
                     self.n += 1
                     f.write(word)
@@ -112,7 +112,7 @@ order = rng.permutation(8)
 # output
 rng = np.random.default_rng(1)
 with ddp.in_turn():  # nb2ddp: the ranks write one after another
-    with open("rows.csv" if ddp.is_main_process else os.devnull, "w") as f:
+    with open("rows.csv", "w") as f:
         for i in range(8):
             f.write(f"{rng.normal()}")
 order = rng.permutation(8)
@@ -128,7 +128,7 @@ order = torch.randperm(8, generator=g)
 g = torch.Generator().manual_seed(1)
 def make(path):
     with ddp.in_turn():  # nb2ddp: the ranks write one after another
-        with open(path if ddp.is_main_process else os.devnull, "w") as f:
+        with open(path, "w") as f:
             f.write(str(torch.rand(8, generator=g)))
 make("a")
 order = torch.randperm(8, generator=g)
@@ -146,7 +146,7 @@ def number(word):
     ids[word] = len(ids)
     return ids[word]
 with ddp.in_turn():  # nb2ddp: the ranks write one after another
-    with open("a" if ddp.is_main_process else os.devnull, "w") as f:
+    with open("a", "w") as f:
         f.write(str(number("b")))
 
 # case: what a function that is called there has made itself

@@ -72,7 +72,7 @@ for b in loader:
 # output
 def save_best(b):
     with ddp.in_turn():  # nb2ddp: the ranks write one after another
-        with open("a" if ddp.is_main_process else os.devnull, "w") as f:
+        with open("a", "w") as f:
             n = f.write("x")
     return n
 loader = DataLoader(data)
