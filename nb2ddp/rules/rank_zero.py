@@ -100,10 +100,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         used, in_with = is_used_later(facts, statement, last), isinstance(statement, cst.With)
         used |= rank_zero_work.is_known_to_module(facts, call)
-        if rank_zero_work.kept_open(facts, call) is not None and used and not in_with:
+        kept = rank_zero_work.kept_open(facts, call)
+        if kept is not None and used and not in_with:
             closing = rank_zero_work.closing_statement(facts, call)
             if closing is not None or rank_zero_work.stays_open(facts, call):
-                yield _of_rank_0(facts, rank_zero_work.kept_open(facts, call))
+                yield _of_rank_0(facts, kept)
                 if closing is not None and not facts.is_after_training(closing):
                     yield Gate(closing, "rank-zero-then-wait", rank_zero_work.WRITES)
                 continue
@@ -119,7 +120,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Gate(tried, "main-first", "rank 0 goes first, the others find what it has started")
             elif rank_zero_work.gives_plain(facts, call) and not skipped:
                 yield from _on_rank_0(facts, call, why)
-            elif why == rank_zero_work.WRITES and not rank_zero_work.tracks(facts, call):
+            elif why == rank_zero_work.WRITES and not (kept or rank_zero_work.tracks(facts, call)):
                 yield Gate(statement, "in-turn", "the ranks write one after another")
             else:
                 does = "writes" if why == rank_zero_work.WRITES else "runs"
