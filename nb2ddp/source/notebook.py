@@ -279,7 +279,10 @@ def notebook_of(path: Path, nb: Any) -> Notebook:
 
 
 def _language(metadata: Any) -> str:
-    """Return the kernel's language; Python where the notebook names none."""
+    """Return the kernel's language; Python where the notebook names none, or says that its cells are Python."""
+    info = metadata.get("language_info")
+    if isinstance(info, dict) and info.get("file_extension") == ".py":
+        return "python"  # a kernel may have any name
     for key, name in (("language_info", "name"), ("kernelspec", "language")):
         entry = metadata.get(key)
         if isinstance(entry, dict) and isinstance(entry.get(name), str) and entry[name]:

@@ -265,6 +265,7 @@ def test_what_cannot_be_converted_is_told_in_a_sentence(
         {"language_info": "python"},
         {"kernelspec": {"name": "python3"}},
         {"language_info": {"name": "Python"}},
+        {"language_info": {"name": "julia", "file_extension": ".py"}},
         {"language_info": {"name": "ipython", "version": 3}},
         {"kernelspec": {"language": "python", "name": "x", "display_name": "x"}},
         {"colab": {"provenance": []}, "stray": [1]},
