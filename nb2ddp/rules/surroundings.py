@@ -98,9 +98,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _local_files(facts)
     yield from _ports(facts) if options.strategy == "ddp" else ()
     if options.strategy == "ddp" and facts.imports_of("wandb"):
-        for attribute in facts.attributes:
+        for attribute in (a for a in facts.attributes if names_run(facts, a) and not facts.is_dead(a)):
             shared = any(facts.contains(value, attribute) for value in shared_names(facts))
-            if names_run(facts, attribute) and not (shared or facts.is_dead(attribute)):
+            tops = [site for site in facts.sites(attribute) if facts.scope(site) is None]
+            if not (shared or (tops and all(map(facts.is_after_training, tops)))):
                 why = "only rank 0 has this W&B run: on the other ranks its name differs, so do not use it in a path"
                 yield Note(why, attribute)
 

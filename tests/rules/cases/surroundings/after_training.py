@@ -11,3 +11,9 @@ demo.launch(server_port=7860)
 # case: a question
 question = input()
 # note, line 1: input() waits for a keyboard, and a run of several processes has none: it ends here, after training
+
+# case: the name of a run of W&B, in a function too
+import wandb
+def report(run):
+    return f"{run.name}/{wandb.run.id}"
+print(report(wandb.init()), wandb.run.name)
