@@ -85,6 +85,13 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 runs it
         os.popen("make clean").read()
         os.spawnlp(os.P_WAIT, "make", "make", "clean")
 
+# case: vectors that a library trains in several threads, which no seed makes equal twice
+from gensim.models import Word2Vec
+r = Word2Vec(sentences=rows, workers=4)
+# output
+from gensim.models import Word2Vec
+r = ddp.from_main_process(lambda: Word2Vec(sentences=rows, workers=4))
+
 # case: messages of a session
 import requests
 class Notifier:
