@@ -67,6 +67,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if _takes(facts, part) or changes_state(facts, part) or facts.runs(part, facts.is_for_all):
                 yield Edit(part, why, partial(cst_nodes.agreed, function=function))
             else:
+                if isinstance(part, cst.Name | cst.Attribute):  # an open file, say, which no rank can send
+                    yield Edit.inside(part, why, "bool")
                 yield from deferring(facts, part, why, partial(from_outside, facts))
 
 

@@ -59,7 +59,7 @@ def on_signal(number, frame):
 signal.signal(signal.SIGTERM, on_signal)
 for row in rows:
     loss.backward()
-    if ddp.from_main_process(lambda: stop):
+    if ddp.from_main_process(lambda: bool(stop)):
         break
 
 # case: a process

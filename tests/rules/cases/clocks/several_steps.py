@@ -20,6 +20,19 @@ for row in rows:
     if ddp.from_main_process(lambda: elapsed() > 60):
         break
 
+# case: the truth of a file with the time in its name, which no rank can send
+log = open(f"{time.time()}.txt", "a")
+for row in rows:
+    loss.backward()
+    if log:
+        log.write("x")
+# output
+log = open(f"{time.time()}.txt", "a")
+for row in rows:
+    loss.backward()
+    if ddp.from_main_process(lambda: bool(log)):
+        log.write("x")
+
 # case: a function that counts its own calls: every rank makes them
 def every(seconds):
     last, calls = time.time(), 0
@@ -281,7 +294,7 @@ Thread(target=watch, daemon=True).start()
 schedule(check)
 for row in rows:
     loss.backward()
-    if ddp.from_main_process(lambda: stop):
+    if ddp.from_main_process(lambda: bool(stop)):
         break
 
 # case: a time that is only shown or kept
