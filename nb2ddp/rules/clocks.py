@@ -47,27 +47,28 @@ _FLAG = matchers.Assign(value=matchers.Name("True") | matchers.Name("False")) | 
     targets=[matchers.AtLeastN(_NAMED, n=1)], value=matchers.Integer()
 )
 
+# What may be an open file, say, which no rank can send.
+_NAMES = matchers.Name() | matchers.Attribute() | matchers.Subscript()
+_TAKES_NAMED = matchers.BooleanOperation(left=_NAMES) | matchers.BooleanOperation(right=_NAMES)
 # Methods of files, queues, connections and containers that give what they give once.
 _TAKING = frozenset("get get_nowait pop popleft read readline recv".split())
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    function = helper(facts, "from_main_process")
     why = "the ranks go the same way here, rank 0's, whatever their clocks, files or threads say"
     for asked in facts.nodes(cst.If, cst.While):
         if facts.is_dead(asked) or facts.is_after_training(asked):
             continue
-        in_cell = facts.around(asked, cst.While, cst.FunctionDef, cst.ClassDef) is None
-        guards = in_cell and looks_at_files(facts, asked.test)  # the rule file-guards sees to it
-        ends = _ends_training(facts, asked) and not guards
+        inside = facts.around(asked, cst.While, cst.FunctionDef, cst.ClassDef)  # else file-guards sees to it
+        ends = _ends_training(facts, asked) and (inside is not None or not looks_at_files(facts, asked.test))
         parts = list(_parts(facts, asked.test, from_outside if ends else by_clock))
         if not parts or not (ends or _matters(facts, asked)) or not called_by_all(facts, asked):
             continue
         for part in parts:
             if _takes(facts, part) or changes_state(facts, part) or facts.runs(part, facts.is_for_all):
-                yield Edit(part, why, partial(cst_nodes.agreed, function=function))
+                yield Edit(part, why, partial(cst_nodes.agreed, function=helper(facts, "from_main_process")))
             else:
-                if isinstance(part, cst.Name | cst.Attribute):  # an open file, say, which no rank can send
+                if matchers.matches(part, _NAMES) or matchers.findall(part, _TAKES_NAMED):
                     yield Edit.inside(part, why, "bool")
                 yield from deferring(facts, part, why, partial(from_outside, facts))
 

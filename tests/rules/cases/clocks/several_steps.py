@@ -26,12 +26,16 @@ for row in rows:
     loss.backward()
     if log:
         log.write("x")
+    if not log or (log.closed and log):
+        break
 # output
 log = open(f"{time.time()}.txt", "a")
 for row in rows:
     loss.backward()
     if ddp.from_main_process(lambda: bool(log)):
         log.write("x")
+    if ddp.from_main_process(lambda: bool(not log or (log.closed and log))):
+        break
 
 # case: a function that counts its own calls: every rank makes them
 def every(seconds):
