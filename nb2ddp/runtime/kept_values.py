@@ -1,8 +1,7 @@
 """Find the values that the notebook's own code keeps.
 
-A micro-batch or a call may leave more behind than gradients: a name that counts, a list that grows, an attribute of
-an object, a class or a function, a variable of a closure, a default value, the state of a generator, the place of an
-iterator. They are found from the notebook's names and modules; what a library keeps for itself is not looked into.
+A micro-batch or a call may leave more behind than gradients: a name that counts, a list that grows, an attribute, a
+variable of a closure, a generator's state. What a library keeps for itself is not looked into.
 """
 
 import array

@@ -4,19 +4,23 @@ import multiprocessing
 import random
 import sys
 import tempfile
+import threading
 from typing import Any
 
 import torch
 
 _entropy = [random.SystemRandom().getrandbits(128), 0]  # the system's, and how often it was asked for
+_of_threads: dict[str, list[int]] = {}  # the same for threads, which ask in any order
 
 
 def _same_entropy(bits: int) -> int:
     """Return what generators are seeded with, where nobody does: the same on every rank, other in each process."""
-    _entropy[1] += 1
+    thread = threading.current_thread().name
+    asked = _entropy if thread == "MainThread" else _of_threads.setdefault(thread, [_entropy[0], 0])
+    asked[1] += 1
     worker = torch.utils.data.get_worker_info()
     process = worker.seed if worker else multiprocessing.current_process()._identity
-    return random.Random(repr((_entropy, process))).getrandbits(bits)
+    return random.Random(repr((asked, thread, process))).getrandbits(bits)
 
 
 def _seed(self: random.Random, a: Any = None, version: int = 2, own: Any = random.Random.seed) -> None:
@@ -49,6 +53,7 @@ def _set_random_state(state: tuple[Any, ...]) -> None:
     _entropy[:] = python[3:]
     random.Random.seed = _seed  # type: ignore[method-assign]
     random.seed = random._inst.seed
+    torch.seed = lambda: torch.manual_seed(_same_entropy(63)).initial_seed()
     vars(tempfile)["_Random"] = random.SystemRandom  # names of files stay each rank's own
     if of_numpy is not None and (numpy := sys.modules.get("numpy")):
         numpy.random.bit_generator.randbits = _same_entropy

@@ -23,11 +23,7 @@ def _store() -> Any:
 
 
 def _prefix() -> str:
-    """Return what this attempt's keys begin with.
-
-    A store that torchrun's agent keeps outlives a restart. One that rank 0 opens is new for every round, and on
-    several machines the agents count restarts each for itself.
-    """
+    """Return what keys begin with: the agent's store outlives a restart; rank 0's is new, and attempts may differ."""
     kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return f"nb2ddp/{_run.attempt}" if kept else "nb2ddp"
 

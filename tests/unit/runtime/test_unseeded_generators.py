@@ -49,3 +49,35 @@ def test_what_nobody_seeds_draws_the_same_on_every_rank(run: Run, ranks: int) ->
         assert notes["of_workers"] == ended.notes[0]["of_workers"]
         assert len(set(notes["of_workers"])) == 24  # each worker has its own, in each epoch
     assert len({notes["path"] for notes in ended.notes}) == len(ended.notes)
+
+
+IN_A_THREAD = """
+import queue
+import random
+import threading
+import time
+import torch
+def fill(lines):
+    for _ in range(4):
+        time.sleep(0.02 * rank)
+        lines.put(random.Random().random())
+drawn = []
+for _ in range(2):
+    lines = queue.Queue()
+    thread = threading.Thread(target=fill, args=(lines,), name="filling")
+    thread.start()
+    drawn += [random.Random().random() for _ in range(4)]
+    drawn += [lines.get() for _ in range(4)]
+    thread.join()
+drawn.append(torch.seed())
+drawn.append(torch.rand(1).item())
+note(drawn=drawn, initial=torch.initial_seed() == drawn[-2])
+"""
+
+
+def test_a_thread_draws_the_same_on_every_rank_whenever_it_runs(run: Run) -> None:
+    ended = run(IN_A_THREAD, 2)
+    assert not any(ended.codes), ended.text
+    assert ended.notes[0] == ended.notes[1]
+    assert ended.notes[0]["initial"]
+    assert len(set(ended.notes[0]["drawn"])) == 18
