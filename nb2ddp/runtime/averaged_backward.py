@@ -218,12 +218,13 @@ class _Backward:
     def finish(self, token: Any, error: BaseException | None = None) -> None:
         """Exchange the other buckets, and give the parameters the averages; raise the ``error`` of any rank."""
         armed, self.armed, self.lives = self.armed, {}, lambda: None  # a frame may keep the token
+        of_rows = not all(whole := [*armed.values()])
         for averaging in [of for of in armed if self.defers and not of.sparse]:
             self.pending[averaging] = armed.pop(averaging)
             averaging.mark(_Unexchanged)
         self._exchange(armed, self.launched)
-        if armed and _handles_errors() and _largest_of_ranks([error is not None])[0]:
-            if not all(armed.values()):
+        if whole and _handles_errors() and _largest_of_ranks([error is not None])[0]:
+            if of_rows:
                 _warn_once(_RAISES.format(_run.world_size))
             _exchange(None, error)
 

@@ -32,10 +32,11 @@ def _mark(parameters: list[Any], kind: type[torch.Tensor]) -> None:
 
 def _may_defer() -> bool:
     """Return whether the notebook's own code looks at no gradient: it may do so on one rank alone, to log a norm."""
-    return not (_handles_errors() or _is_in_own_code(r"(?<!autograd)\.grad\b|\bgrad=|['\"]grad['\"]"))
+    return not _is_in_own_code(r"(?<!autograd)\.grad\b|\bgrad=|['\"]grad['\"]")
 
 
 @functools.cache
 def _handles_errors() -> bool:
-    """Return whether the notebook's own code may go on after an error of a step."""
-    return _is_in_own_code(r"\bexcept\b(?! (Import|ModuleNotFound)Error)|\bsuppress\(")
+    """Return whether the notebook's own code may go on after an error of backward()."""
+    others = r"(Interrupt|Iteration|Empty|(Import|NotFound|Key|Attribute|OS|IO|Decode)Error)\b[^,\n]*\n"
+    return _is_in_own_code(rf"\b(except\b|suppress\()(?! *\(?[\w.]*{others})")

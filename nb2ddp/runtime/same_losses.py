@@ -47,8 +47,7 @@ def _is_looked_at(call: int) -> bool:
 class _Losses:
     """Compare the gradients that the losses of all ranks give a model's outputs.
 
-    Every rank has the same outputs, so the gradients differ only where the losses do: each rank may have numbered the
-    labels in an order of its own.
+    Every rank has the same outputs, so the gradients differ only where losses do: by labels in another order, say.
     """
 
     def __init__(self) -> None:
