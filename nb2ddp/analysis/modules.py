@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator
-from functools import cache
+from functools import cache, partial
 
 import libcst as cst
 
+from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.analysis.solver import Solver
@@ -73,3 +74,18 @@ def search(_: Facts, wanted: Callable[[Facts, cst.Call], bool]) -> Solver[Of, bo
         return False
 
     return Solver(steps, False)
+
+
+def may_train(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a function of a module trains, calls a model that it is given, or changes its mode."""
+    return any(map(facts.once(_training).solve, functions_of(facts, call)))
+
+
+def _is_for_all(facts: Facts, call: cst.Call) -> bool:
+    given, methods = facts.binding(call.func), libraries.COLLECTIVE_METHODS | libraries.LIGHTNING_METHODS
+    is_given = given is not None and isinstance(given.node, cst.Param)  # model(rows)
+    trains = facts.is_training(call) or facts.is_for_all(call)
+    return is_given or trains or facts.method(call) in methods | {"eval", "load_state_dict"}
+
+
+_training = partial(search, wanted=_is_for_all)

@@ -21,6 +21,7 @@ from nb2ddp.source.cells import Statement
 from nb2ddp.source.shell_text import is_install
 
 WRITES = "only rank 0 writes"
+_writing = partial(modules.search, wanted=lambda facts, call: _why_itself(facts, call) is not None)
 
 
 @asked_once
@@ -107,22 +108,6 @@ def _why_itself(facts: Facts, call: cst.Call) -> str | None:
     if facts.fetches_artifact(call):
         return "only rank 0 has this W&B run"
     return WRITES if writes(facts, call) else None
-
-
-def may_train(facts: Facts, call: cst.Call) -> bool:
-    """Return whether a function of a module trains, calls a model that it is given, or changes its mode."""
-    return any(map(facts.once(_training).solve, modules.functions_of(facts, call)))
-
-
-def _is_for_all(facts: Facts, call: cst.Call) -> bool:
-    given, methods = facts.binding(call.func), libraries.COLLECTIVE_METHODS | libraries.LIGHTNING_METHODS
-    is_given = given is not None and isinstance(given.node, cst.Param)  # model(rows)
-    trains = facts.is_training(call) or facts.is_for_all(call)
-    return is_given or trains or facts.method(call) in methods | {"eval", "load_state_dict"}
-
-
-_writing = partial(modules.search, wanted=lambda facts, call: _why_itself(facts, call) is not None)
-_training = partial(modules.search, wanted=_is_for_all)
 
 
 def writes(facts: Facts, call: cst.Call) -> bool:

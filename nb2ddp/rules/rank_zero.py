@@ -24,7 +24,7 @@ from typing import Literal
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import files, rank_zero_work
+from nb2ddp.analysis import files, modules, rank_zero_work
 from nb2ddp.analysis.common_paths import called_by_all, changes_state, is_used_later, leaves, parts_ranks
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.init_place import in_setup_step
@@ -81,7 +81,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if around & turns and why != rank_zero_work.WRITES:
                 yield Note(_EACH_TURN, call)
             continue
-        if rank_zero_work.may_train(facts, call):
+        if modules.may_train(facts, call):
             yield Note(_WITH_MODELS, call)
             continue
         if isinstance(facts.scope(call), cst.Lambda):
