@@ -9,12 +9,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 
 import libcst as cst
 
-from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.flow import item_of
 from nb2ddp.analysis.training_arguments import makes_arguments
@@ -32,26 +32,26 @@ _REFUSED = ("bf16_full_eval", "tf32")
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    trained, found = _trained(facts), list(_dtypes(facts))
-    dtypes = [edit for call, edit in found if call not in trained]
+    loads = list(_dtypes(facts))
+    if _trains_whole(facts, [call for call, _ in loads]):
+        return
+    dtypes = [edit for _, edit in loads]
     casts = _casts(facts) if dtypes else ()
-    arguments = _arguments(facts) if len(dtypes) == len(found) else ()
-    yield from {finding.node: finding for finding in (*casts, *dtypes, *arguments)}.values()
+    yield from {finding.node: finding for finding in (*casts, *dtypes, *_arguments(facts))}.values()
 
 
-def _trained(facts: Facts) -> list[cst.Call]:
-    """List the calls that load weights which are trained themselves, not only adapters of theirs.
+def _trains_whole(facts: Facts, loads: list[cst.Call]) -> bool:
+    """Return whether weights of these calls are trained themselves, in a notebook that speaks of no adapters.
 
-    They stay in bf16, which a T4 emulates: in fp16 AdamW divides them by 0, and a GradScaler refuses their gradients.
+    It stays in bf16, which a T4 emulates: in fp16 AdamW divides such weights by 0, and a GradScaler refuses them.
     """
-    adding = [c for c in facts.live_calls if facts.qualified(c.func).endswith((*libraries.MODEL_WRAPPERS,))]
-    made = [
-        c for c in facts.live_calls if facts.is_trainer_class(c.func) and not facts.keyword(c, "peft_config")
-    ]
+    names = " ".join(name.value for name in facts.nodes(cst.Name))
+    if not loads or re.search("lora|peft|adapter", names, re.IGNORECASE):
+        return False
     models = [m for call in optimizers(facts) for m in given_models(facts, call)]
+    made = [call for call in facts.live_calls if facts.is_trainer_class(call.func)]
     models += filter(None, (cst_nodes.given(call, 0, "model") for call in made))
-    own = [model for model in models if not any(facts.is_made_of(model, call) for call in adding)]
-    return [call for call in facts.live_calls if any(facts.is_made_of(model, call) for model in own)]
+    return any(facts.is_made_of(model, call) for model in models for call in loads)
 
 
 def _arguments(facts: Facts) -> Iterator[Edit]:

@@ -54,3 +54,9 @@ class Run:
     def __init__(self):
         self.net = AutoModelForCausalLM.from_pretrained("m", torch_dtype=torch.bfloat16).to("cuda")
         self.optimizer = torch.optim.AdamW([p for p in self.net.parameters() if p.requires_grad])
+
+# case: a model that is trained whole, and a frozen one beside it
+from trl import DPOConfig, DPOTrainer
+policy = AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16)
+reference = AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16)
+trainer = DPOTrainer(policy, reference, args=DPOConfig("o", bf16=True))

@@ -69,3 +69,12 @@ trainer = SFTTrainer(model=model, args=SFTConfig("o", bf16=True), peft_config=co
 # output
 model = AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16)
 trainer = SFTTrainer(model=model, args=SFTConfig("o", bf16=ddp.has_bf16, fp16=not ddp.has_bf16), peft_config=config)
+
+# case: adapters that the model itself adds
+model = AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16)
+model.add_adapter(config)
+trainer = Trainer(model, TrainingArguments("o", bf16=True))
+# output
+model = AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16)
+model.add_adapter(config)
+trainer = Trainer(model, TrainingArguments("o", bf16=ddp.has_bf16, fp16=not ddp.has_bf16))
