@@ -22,6 +22,9 @@ _OF_FUNCTION = (
     | matchers.Call(func=matchers.Name("super"), args=[])
     | matchers.Call(func=matchers.Name("locals"))
 )
+# What may be an open file or a model, say, which no rank can send.
+_NAMED = matchers.Name() | matchers.Attribute() | matchers.Subscript()
+_TAKES_NAMED = matchers.BooleanOperation(left=_NAMED) | matchers.BooleanOperation(right=_NAMED)
 
 
 def _can_defer(node: cst.CSTNode) -> bool:
@@ -43,6 +46,15 @@ def deferring(
     for part in _parts(node, wanted):
         given = names_of_class(facts, part)
         yield Edit(part, why, partial(cst_nodes.deferred, function=helper(facts, function), given=given))
+
+
+def deferring_test(
+    facts: Facts, test: cst.BaseExpression, why: str, wanted: Callable[[cst.CSTNode], bool]
+) -> Iterator[Edit]:
+    """Yield the edits that defer a test, or its ``wanted`` parts: of what it names the truth is sent, not the value."""
+    if _can_defer(test) and (matchers.matches(test, _NAMED) or matchers.findall(test, _TAKES_NAMED)):
+        yield Edit.inside(test, why, "bool")
+    yield from deferring(facts, test, why, wanted)
 
 
 def _parts(node: cst.BaseExpression, wanted: Callable[[cst.CSTNode], bool]) -> Iterator[cst.BaseExpression]:

@@ -33,7 +33,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.files import looks_at_files
 from nb2ddp.analysis.outside import by_clock, from_outside
 from nb2ddp.options import Options
-from nb2ddp.rewriting.deferring import deferring
+from nb2ddp.rewriting.deferring import deferring_test
 from nb2ddp.rewriting.findings import Edit, Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
@@ -46,10 +46,6 @@ _NAMED = matchers.AssignTarget(target=matchers.Name() | matchers.Attribute())
 _FLAG = matchers.Assign(value=matchers.Name("True") | matchers.Name("False")) | matchers.Assign(
     targets=[matchers.AtLeastN(_NAMED, n=1)], value=matchers.Integer()
 )
-
-# What may be an open file, say, which no rank can send.
-_NAMES = matchers.Name() | matchers.Attribute() | matchers.Subscript()
-_TAKES_NAMED = matchers.BooleanOperation(left=_NAMES) | matchers.BooleanOperation(right=_NAMES)
 # Methods of files, queues, connections and containers that give what they give once.
 _TAKING = frozenset("get get_nowait pop popleft read readline recv".split())
 
@@ -68,9 +64,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if _takes(facts, part) or changes_state(facts, part) or facts.runs(part, facts.is_for_all):
                 yield Edit(part, why, partial(cst_nodes.agreed, function=helper(facts, "from_main_process")))
             else:
-                if matchers.matches(part, _NAMES) or matchers.findall(part, _TAKES_NAMED):
-                    yield Edit.inside(part, why, "bool")
-                yield from deferring(facts, part, why, partial(from_outside, facts))
+                yield from deferring_test(facts, part, why, partial(from_outside, facts))
 
 
 def _parts(

@@ -29,7 +29,7 @@ from nb2ddp.analysis.common_paths import changes_state, leaves, makes_folder
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
-from nb2ddp.rewriting.deferring import deferring
+from nb2ddp.rewriting.deferring import deferring_test
 from nb2ddp.rewriting.findings import Finding, Gate, Rule
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement, root_of
@@ -57,7 +57,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if parts or facts.runs(statement, facts.needs_all) or not _may_make_files(facts, statement):
             # a rank that comes later would go another way
             looks = partial(files.looks_at_files, facts)
-            yield from deferring(facts, decided.test, "all ranks go rank 0's way", looks)
+            yield from deferring_test(facts, decided.test, "all ranks go rank 0's way", looks)
             continue
         if deletes:  # a later rank would delete what rank 0 has made meanwhile
             yield Gate(statement, "rank-zero-then-wait", "one rank deletes")

@@ -62,6 +62,20 @@ if ddp.from_main_process(lambda: not root.exists()):
     root = Path("/data/b") / name
 out = "a" if ddp.from_main_process(lambda: root.exists()) else "b"
 
+# case: a model beside a look, whose truth can be sent and which cannot
+if model and os.path.exists("a"):
+    start = 1
+# output
+if ddp.from_main_process(lambda: bool(model and os.path.exists("a"))):
+    start = 1
+
+# case: a walrus beside a model, where the look alone is sent
+if model and (found := os.path.exists("a")):
+    start = 1
+# output
+if model and (found := ddp.from_main_process(lambda: os.path.exists("a"))):
+    start = 1
+
 # case: files that are only read
 if os.path.exists("weights.pt"):
     net.load_state_dict(torch.load("weights.pt"))
