@@ -334,6 +334,10 @@ RECORDING_METHODS = frozenset(
     "append appendleft extend write writelines writerow writerows log set_description set_description_str "
     "set_postfix set_postfix_str".split()
 )
+# Methods that change nothing for long of the object on which they are called; "" is a function.
+KEEPING_METHODS = WRITING_METHODS.union(
+    WRITING_PATH_METHODS, SHOWING_METHODS, RECORDING_METHODS, ("", "close", "flush", "train", "eval")
+)
 # Functions that store their first argument, or measure it.
 RECORDING_FUNCTIONS = frozenset(
     "len json.dump json.dumps pickle.dump yaml.dump yaml.safe_dump torch.save joblib.dump".split()

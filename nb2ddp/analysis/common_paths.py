@@ -14,8 +14,12 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.outside import from_outside
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Statement
+from nb2ddp.source.cells import Statement, root_of
 
+# What a function has not made itself: a parameter, what a loop takes from it, another name or a part of a value.
+_GIVEN = (cst.Param, cst.For, cst.Name, cst.Attribute, cst.Subscript)
+# Of torch, what ends in "_" works in place, and set_default_dtype() and the like change the process.
+_CHANGING = re.compile(r"(?:^|\.)(?:fit|fit_transform|next)$|^torch\.(?:set|use)_|[a-z]_$")
 _NO_GRADIENT = re.compile(r"no_grad|inference_mode|^staticmethod$|^classmethod$")
 
 
@@ -61,14 +65,16 @@ def _changing(_: Facts, *, names: bool) -> Solver[tuple[Facts, cst.CSTNode], boo
         scope = facts.scope(node) if called else None
         if called and facts.nodes(cst.Global, cst.Nonlocal, within=node):
             return True
-        for name in facts.changes_in(node) if called or names else ():
-            own = [binding for binding in facts.bindings(name) if binding.scope is scope]
-            if called and own and not any(isinstance(binding.node, cst.Param) for binding in own):
-                continue
-            if any(not facts.contains(node, binding.node) for binding in facts.bindings(name)):
+        acts = (c for c in facts.calls_in(node) if called and names and isinstance(facts.parent(c), cst.Expr))
+        owners = (root_of(c.func) for c in acts if facts.method(c) not in libraries.KEEPING_METHODS)
+        changed = facts.changes_in(node).union(map(cst_nodes.code_of, owners))
+        for name in changed if called or names else ():
+            own = [binding for binding in facts.bindings(name) if called and binding.scope is scope]
+            given = any(isinstance(of, _GIVEN) for binding in own for of in (binding.node, binding.value))
+            if given or not (own or all(facts.contains(node, b.node) for b in facts.bindings(name))):
                 return True
         for call in facts.calls_in(node):
-            fits = facts.method(call) in ("fit", "fit_transform") or facts.qualified(call.func) == "next"
+            fits = _CHANGING.search(facts.qualified(call.func) or facts.method(call))
             sets = not called and facts.changes_model(call)  # a function that evaluates sets it back
             if sets or (names and (fits or _draws_from_own(facts, call))):
                 return True

@@ -96,12 +96,35 @@ def test_a_result_is_made_by_each_rank_in_its_turn(tmp_path: Path) -> None:
         "history.append(name)",
         "global last\n    last = name",
         "import os\n    os.environ['LAST'] = name",
+        "for row in history.rows:\n        row['name'] = name",
+        "last = history.rows[0]\n    last['name'] = name",
+        "history.sort_values('name', inplace=True)",
+        "history.add_module(name, 1)",
+        "import torch\n    torch.set_default_dtype(torch.float64)",
+        "from torch import nn\n    nn.init.zeros_(history[0])",
     ],
 )
 def test_what_changes_values_too_every_rank_runs_in_its_turn(tmp_path: Path, body: str) -> None:
     module = f"last = ''\ndef save(history, name):\n    open(name, 'w').write(name)\n    {body}"
     cells = ("import files\nhistory = []\nfiles.save(history, 'a')", TRAIN)
     assert "with ddp.in_turn():" in code_of(beside(tmp_path, {"files.py": module}, *cells))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "history.to_csv(name)",
+        "rows = list(history)\n    rows.sort()\n    json.dump(rows, file)",
+        "figure, axes = plt.subplots()\n    axes.plot(history)\n    figure.savefig(name)",
+        "for row in history:\n        file.write(row)",
+        "torch.save(history.state_dict(), name)",
+    ],
+)
+def test_what_only_reads_what_it_is_given_is_rank_0s(tmp_path: Path, body: str) -> None:
+    module = "import json, torch\nfrom matplotlib import pyplot as plt\ndef save(history, name):\n"
+    module += f"    file = open(name, 'w')\n    {body}\n    file.close()"
+    cells = ("import files\nhistory = []\nfiles.save(history, 'a')", TRAIN)
+    assert f"{GATE}files.save(history, 'a')" in code_of(beside(tmp_path, {"files.py": module}, *cells))
 
 
 def test_what_else_stands_on_its_line_every_rank_runs(tmp_path: Path) -> None:
