@@ -33,7 +33,7 @@ def missing(facts: Facts) -> tuple[str, cst.CSTNode | None]:
     text = matchers.Expr(matchers.SimpleString() | matchers.ConcatenatedString())
     if all(matchers.matches(top, matchers.SimpleStatementLine([text])) for top in facts.top_statements):
         return f"{_START}: its cells hold no code", None
-    nothing = f"{_NONE}: no Trainer, no loop with backward(), and no fit() of a model; {_OUT_OF_SIGHT}"
+    nothing = f"{_NONE}: no Trainer that it knows, no loop with backward(), and no fit() of a model; {_OUT_OF_SIGHT}"
     return next(_found(facts), (nothing, None))
 
 
@@ -122,5 +122,5 @@ def _inference(facts: Facts) -> _Found:
     for call in facts.live_calls:
         if facts.loads_model(call) or facts.qualified(call.func) == "transformers.pipeline":
             does = "loads" if _LOADS.search(cst_nodes.code_of(call)) else "makes"
-            text = f"{_NONE}: it {does} a model here, and no cell has a Trainer or a loop with backward()"
+            text = f"{_NONE}: it {does} a model here, and no cell has a Trainer that it knows or a loop with backward()"
             yield f"{text}. Inference and evaluation run on one GPU as they are; {_OUT_OF_SIGHT}", call

@@ -2,7 +2,7 @@
 
 # case: inference
 model.generate(**inputs)
-# decline: nb2ddp sees no training here that it could convert: no Trainer, no loop with backward(), and no fit() of a model; training in modules that it imports is not in sight
+# decline: nb2ddp sees no training here that it could convert: no Trainer that it knows, no loop with backward(), and no fit() of a model; training in modules that it imports is not in sight
 
 # case: a model put into training mode
 model.train()

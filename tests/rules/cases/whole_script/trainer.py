@@ -66,7 +66,7 @@ ddp.show(trainer_stats)
 from transformers import pipeline
 pipe = pipeline("text-generation", model = "org/Model-1B")
 print(pipe("Hello"))
-# decline, line 2: nb2ddp sees no training here that it could convert: it loads a model here, and no cell has a Trainer...
+# decline, line 2: nb2ddp sees no training here that it could convert: it loads a model here, and no cell has a Trainer that it knows...
 
 # case: Trainers without a name
 from transformers import AutoModel, Trainer, TrainingArguments

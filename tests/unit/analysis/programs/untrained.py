@@ -18,13 +18,13 @@ import pandas as pd
 # %%
 df = pd.read_csv('a.csv')
 df.describe()
-# answer: sees no training here that it could convert: no Trainer, no loop with backward(), and no fit()
+# answer: sees no training here that it could convert: no Trainer that it knows, no loop with backward(), and no fit()
 # answer: no cell
 
 # case: no package
 x = 1
 print(x)
-# answer: no Trainer, no loop with backward()
+# answer: no Trainer that it knows, no loop with backward()
 # answer: no cell
 
 # case: Keras
@@ -135,19 +135,23 @@ for x in data:
 # answer: no backward() gives the gradients that it steps with
 # answer: cell 2
 
-# case: a model of layers
+# case: a model of layers, and a Trainer that a module gives
 import torch
+from engines.simple import Trainer
 # %%
 net = torch.nn.Linear(8, 1)
 print(net(x))
-# answer: it makes a model here, and no cell has a Trainer
+trainer = Trainer(net, x)
+for epoch in range(3):
+    trainer.advance()
+# answer: it makes a model here, and no cell has a Trainer that it knows
 # answer: cell 2
 
 # case: inference
 from transformers import AutoModelForCausalLM
 # %%
 m = AutoModelForCausalLM.from_pretrained('x')
-# answer: it loads a model here, and no cell has a Trainer
+# answer: it loads a model here, and no cell has a Trainer that it knows
 # answer: cell 2
 
 # case: inference, with a function of scikit-learn
@@ -302,7 +306,7 @@ for epoch in range(3):
 # case: a program that is started by a name of its own
 from subprocess import run
 run(["cp", "train.yaml", "a"])
-# answer: no Trainer, no loop with backward(), and no fit() of a model
+# answer: no Trainer that it knows, no loop with backward(), and no fit() of a model
 # answer: no cell
 
 # case: a function of a library that fits a Trainer of its own
@@ -405,7 +409,7 @@ model = lib.Model(table)
 # %%
 model.train(True)
 model.train(mode=False)
-# answer: no Trainer, no loop with backward(), and no fit() of a model
+# answer: no Trainer that it knows, no loop with backward(), and no fit() of a model
 # answer: no cell
 
 # case: a runner that is told to train
@@ -532,7 +536,7 @@ class Stain(albumentations.ImageOnlyTransform):
     def apply(self, image, **params):
         self.augmentor.fit(image)
         return self.augmentor.pop()
-# answer: no Trainer, no loop with backward(), and no fit() of a model
+# answer: no Trainer that it knows, no loop with backward(), and no fit() of a model
 # answer: no cell
 
 # case: a fit() in a method that the notebook calls
