@@ -19,7 +19,7 @@ from nb2ddp.source.cells import Statement, root_of
 # What a function has not made itself: a parameter, what a loop takes from it, another name or a part of a value.
 _GIVEN = (cst.Param, cst.For, cst.Name, cst.Attribute, cst.Subscript)
 # Of torch, what ends in "_" works in place, and set_default_dtype() and the like change the process.
-_CHANGING = re.compile(r"(?:^|\.)(?:fit|fit_transform|next)$|^torch\.(?:set|use)_|[a-z]_$")
+_CHANGING = re.compile(r"(?:^|\.)(?:fit|fit_transform|next|setattr)$|^torch\.(?:set|use)_|[a-z]_$")
 _NO_GRADIENT = re.compile(r"no_grad|inference_mode|^staticmethod$|^classmethod$")
 
 
