@@ -62,15 +62,14 @@ def _changing(_: Facts, *, names: bool) -> Solver[tuple[Facts, cst.CSTNode], boo
     def steps(key: tuple[Facts, cst.CSTNode]) -> Generator[tuple[Facts, cst.CSTNode], bool, bool]:
         facts, node = key
         called = isinstance(node, cst.BaseSuite)  # the body of a function, which has made what is its own
-        scope = facts.scope(node) if called else None
         if called and facts.nodes(cst.Global, cst.Nonlocal, within=node):
             return True
         acts = (c for c in facts.calls_in(node) if called and names and isinstance(facts.parent(c), cst.Expr))
         owners = (root_of(c.func) for c in acts if facts.method(c) not in libraries.KEEPING_METHODS)
         changed = facts.changes_in(node).union(map(cst_nodes.code_of, owners))
         for name in changed if called or names else ():
-            own = [binding for binding in facts.bindings(name) if called and binding.scope is scope]
-            given = any(isinstance(of, _GIVEN) for binding in own for of in (binding.node, binding.value))
+            own = [b for b in facts.bindings(name) if called and b.scope is facts.scope(node)]
+            given = any(isinstance(of, _GIVEN) for b in own for of in (b.node, b.value))
             if given or not (own or all(facts.contains(node, b.node) for b in facts.bindings(name))):
                 return True
         for call in facts.calls_in(node):

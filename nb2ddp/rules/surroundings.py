@@ -222,7 +222,8 @@ def _colab(facts: Facts, call: cst.Call, name: str) -> Iterator[Finding]:
     elif facts.is_after_training(call) and line is not None:
         yield Note(f"{_COLAB}.{name} is not there in a script: the run ends here, after training", call)
     else:
-        yield Decline(f"{_COLAB}.{name} is not there in a script; write what it is to do in Python", call)
+        does = "read its files by their names" if made is not None else "write what it is to do in Python"
+        yield Decline(f"{_COLAB}.{name} is not there in a script; {does}", call)
 
 
 def _is_of_colab(facts: Facts, node: cst.CSTNode) -> bool:

@@ -25,7 +25,7 @@ x = 1
 from google.colab import files
 up = files.upload()
 print(up["a.csv"])
-# decline, line 2: google.colab.files.upload is not there in a script; write what it is to do in Python
+# decline, line 2: google.colab.files.upload is not there in a script; read its files by their names
 
 # case: a secret for the environment, which takes no None
 from google.colab import userdata
@@ -89,7 +89,7 @@ if "google.colab" not in sys.modules:
     import google.colab
     up = google.colab.files.upload()[0]
     print(up["a.csv"])
-# decline, line 4: google.colab.files.upload is not there in a script; write what it is to do in Python
+# decline, line 4: google.colab.files.upload is not there in a script; read its files by their names
 
 # case: where only Colab goes
 import sys
