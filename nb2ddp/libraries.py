@@ -335,8 +335,8 @@ RECORDING_METHODS = frozenset(
     "set_postfix set_postfix_str".split()
 )
 # Methods that change nothing for long of the object on which they are called; "" is a function.
-KEEPING_METHODS = WRITING_METHODS.union(
-    WRITING_PATH_METHODS, SHOWING_METHODS, RECORDING_METHODS, ("", "close", "flush", "train", "eval")
+KEEPING_METHODS = frozenset({"", *"close flush save add_scalar train eval".split()}).union(
+    WRITING_METHODS, WRITING_PATH_METHODS, SHOWING_METHODS, RECORDING_METHODS
 )
 # Functions that store their first argument, or measure it.
 RECORDING_FUNCTIONS = frozenset(

@@ -115,6 +115,8 @@ def test_what_changes_values_too_every_rank_runs_in_its_turn(tmp_path: Path, bod
     "body",
     [
         "history.to_csv(name)",
+        "for image in history:\n        image.save(name)",
+        "history.add_scalar('loss', 1.0)",
         "rows = list(history)\n    rows.sort()\n    json.dump(rows, file)",
         "figure, axes = plt.subplots()\n    axes.plot(history)\n    figure.savefig(name)",
         "for row in history:\n        file.write(row)",
