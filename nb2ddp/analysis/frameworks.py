@@ -234,7 +234,7 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
         why = f"what `{code}()` trains with is not in sight here, so nb2ddp cannot divide its training over GPUs"
         if package:
             why = f"this notebook calls `{code}()` of {package}, whose training nb2ddp does not convert: it converts"
-            why += " loops with backward() in cells, and the Trainers of Transformers, TRL, Unsloth and Lightning"
+            why += " what cells make: loops with backward(), Trainers of Transformers, TRL, Unsloth and Lightning"
         yield Training(call, why, package=package)
 
 
