@@ -90,12 +90,12 @@ _changing_all, _changing_objects = partial(_changing, names=True), partial(_chan
 
 
 def _draws_from_own(facts: Facts, call: cst.Call) -> bool:
-    """Return whether a call draws from a generator that the notebook has made: ``rng.normal()``, ``generator=g``.
+    """Return whether a call may draw from a generator that the notebook has made: ``rng.normal()``, ``f(rng)``.
 
     The process's own generators are alike on all ranks after a block that rank 0 runs.
     """
-    owner = call.func.value if isinstance(call.func, cst.Attribute) else None
-    made = isinstance(owner, cst.Name) and not facts.origins(owner).isdisjoint(libraries.GENERATORS)
+    names = (of for of in (facts.owner(call), *(a.value for a in call.args)) if isinstance(of, cst.Name))
+    made = any(not facts.origins(name).isdisjoint(libraries.GENERATORS) for name in names)
     return made or facts.keyword(call, "generator") is not None
 
 

@@ -130,6 +130,12 @@ def test_what_only_reads_what_it_is_given_is_rank_0s(tmp_path: Path, body: str) 
     assert f"{GATE}files.save(history, 'a')" in code_of(beside(tmp_path, {"files.py": module}, *cells))
 
 
+def test_what_draws_from_a_generator_that_it_is_given_every_rank_runs(tmp_path: Path) -> None:
+    modules = {"files.py": "def save(rng, name):\n    open(name, 'w').write(str(rng.normal()))"}
+    cells = ("import files, numpy as np\nrng = np.random.default_rng(0)\nfiles.save(rng, 'a')", TRAIN)
+    assert "with ddp.in_turn():" in code_of(beside(tmp_path, modules, *cells))
+
+
 def test_what_else_stands_on_its_line_every_rank_runs(tmp_path: Path) -> None:
     cells = ("import files", "optimizer.step(); files.keep(1, 'a')\nprint(1)", TRAIN)
     modules = {"files.py": SAVES.replace("def save", "def keep")}
