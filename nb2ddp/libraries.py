@@ -389,10 +389,11 @@ CHANGING_METHODS = frozenset(
     "append extend insert remove pop clear update setdefault add discard sort reverse "
     "appendleft extendleft popleft popitem train_from_iterator".split()
 )
-# Functions that change their first argument, a list.
+# Functions that change their first argument, a list or an array.
 CHANGING_FUNCTIONS = frozenset(
     "heapq.heappush heapq.heappop heapq.heapreplace heapq.heappushpop heapq.heapify bisect.insort "
-    "bisect.insort_left bisect.insort_right random.shuffle numpy.random.shuffle".split()
+    "bisect.insort_left bisect.insort_right random.shuffle numpy.random.shuffle "
+    "numpy.copyto numpy.fill_diagonal numpy.place numpy.put numpy.putmask".split()
 )
 
 # What comes out otherwise in each process: text, and the vocabulary of a tokenizer that is trained.
