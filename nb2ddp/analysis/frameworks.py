@@ -231,7 +231,7 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
         if package in libraries.TRAINER_PACKAGES | {"torch", "torchvision", "timm", "diffusers"}:
             continue
         code = re.sub(r"\(.*\)", "(...)", cst_nodes.one_line(call.func))
-        why = f"what `{code}()` trains with is not in sight here, so nb2ddp cannot divide its training over GPUs"
+        why = f"nb2ddp does not see what `{code}()` trains with, so it cannot divide its training over GPUs"
         if package:
             why = f"this notebook calls `{code}()` of {package}, whose training nb2ddp does not convert: it converts"
             why += " what cells make: loops with backward(), Trainers of Transformers, TRL, Unsloth and Lightning"

@@ -84,7 +84,7 @@ TRAINS: dict[str, tuple[list[str], str]] = {
     ),
     "an object out of sight": (
         ["def go(model):\n    model.fit(x)"],
-        "what `model.fit()` trains with is not in sight",
+        "nb2ddp does not see what `model.fit()` trains with",
     ),
     "a service": (
         ["from openai import OpenAI", "c = OpenAI()\nc.fine_tuning.jobs.create(training_file='f')"],

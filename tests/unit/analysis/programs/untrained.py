@@ -94,7 +94,7 @@ from transformers import AutoModel
 # %%
 trainer = Trainer(model)
 trainer.train()
-# answer: what `trainer.train()` trains with is not in sight here
+# answer: nb2ddp does not see what `trainer.train()` trains with
 # answer: cell 2
 
 # case: labels that are encoded
@@ -211,7 +211,7 @@ loss.backward()
 import torch
 # %%
 trainer.train()
-# answer: what `trainer.train()` trains with is not in sight here
+# answer: nb2ddp does not see what `trainer.train()` trains with
 # answer: cell 2
 
 # case: no loop
