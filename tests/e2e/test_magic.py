@@ -333,6 +333,7 @@ CHECKPOINT = """\
 
 
 @pytest.mark.launch
+@pytest.mark.thorough
 def test_an_interrupt_ends_all_ranks_and_leaves_the_last_checkpoint(kernel: Kernel) -> None:
     collect(kernel)
     kernel.run(CHECKPOINTS, "checkpoints")

@@ -102,6 +102,7 @@ def test_a_converted_script_trains_what_its_notebook_trains(tmp_path: Path, prog
 
 
 @pytest.mark.launch
+@pytest.mark.thorough
 def test_a_hang_is_ended_and_named(tmp_path: Path) -> None:
     script = PROGRAMS / f"{HANGS}.py"
     subject = subject_of_script(notebook_of(tmp_path, "loop.py"), script)

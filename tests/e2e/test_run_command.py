@@ -81,6 +81,7 @@ def test_the_stage_and_the_closing_block_in_plain_text(tmp_path: Path) -> None:
     assert out.startswith("nb2ddp: batch")
 
 
+@pytest.mark.thorough
 def test_on_a_terminal_of_80_columns(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (40, 80))
@@ -166,6 +167,7 @@ def test_ctrl_c_ends_with_what_is_kept(tmp_path: Path, saves: bool) -> None:
         )
 
 
+@pytest.mark.thorough
 def test_ctrl_c_shows_no_traceback_of_a_quiet_run(tmp_path: Path) -> None:
     process = start(tmp_path, SAVES, "-q")
     assert process.stdout is not None

@@ -248,7 +248,7 @@ COSTS = [
     pytest.param(300, 1, 8, "plain", 0.01, marks=pytest.mark.thorough),
     pytest.param(60, 2, 2, "plain", 0.03, marks=pytest.mark.thorough),
     pytest.param(60, 2, 2, "drops", 0.03, marks=pytest.mark.thorough),
-    (60, 2, 4, "a sum", 0.03),
+    pytest.param(60, 2, 4, "a sum", 0.03, marks=pytest.mark.thorough),
     pytest.param(60, 4, 2, "plain", 0.03, marks=pytest.mark.thorough),
     pytest.param(300, 4, 2, "drops", 0.01, marks=pytest.mark.thorough),
 ]
