@@ -220,5 +220,7 @@ CASES = {
         )
         for steps in (60, 300)
     },
-    "uneven 8 x 4": dict(UNEVEN, batch=8, steps=20, options="\n        padding_free = False,"),
+    "uneven 8 x 4": dict(
+        UNEVEN, batch=8, steps=20, before=NO_PLANS, options="\n        padding_free = False,"
+    ),
 }
