@@ -26,6 +26,7 @@ import time
 import traceback
 import types
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -266,32 +267,54 @@ def _make_forks_cheap() -> None:
                 c.madvise(ctypes.c_void_p(page), ctypes.c_size_t(huge), collapse)
 
 
-def serve(modules: list[str]) -> None:
-    """Read jobs until stdin ends."""
-    answers = os.dup(1)  # what a module prints as it is imported is no answer
+@contextlib.contextmanager
+def _imports() -> Iterator[None]:
+    """Import in this block what ranks share; what a module prints meanwhile is no answer."""
+    answers = os.dup(1)
     os.dup2(2, 1)
-    for name in os.environ.get("NB2DDP_WITHOUT", "").split():
-        sys.modules[name] = None  # type: ignore[assignment]  # as if it were not installed
-    for name in modules:
-        importlib.import_module(name)
-    import torch._dynamo  # DDP looks into it
-    import torch.distributed.elastic.multiprocessing.errors
-    import torch.utils.serialization.config
-    import transformers
-    from torch.nn.parallel import DistributedDataParallel  # noqa: F401
+    try:
+        yield
+    finally:
+        os.dup2(answers, 1)
+        os.close(
+            answers
+        )  # a process that a script leaves behind would hold it, and `close` would wait for it
+    _make_forks_cheap()
 
-    torch.set_num_threads(1)
+
+def _import_trainers() -> None:
+    """Import what scripts with a Trainer use. It takes longer than all else, and many tests do without."""
+    import transformers
+
     for name in ("Seq2SeqTrainer", "TrainingArguments", "LlamaForCausalLM", "BertForTokenClassification"):
         getattr(transformers, name)
-    with contextlib.suppress(ImportError):  # each rank but the first would import it by itself
-        import lightning_utilities.core.rank_zero  # noqa: F401
-    os.dup2(answers, 1)
-    os.close(answers)  # a process that a script leaves behind would hold it, and `close` would wait for it
-    _make_forks_cheap()
+
+
+def serve(modules: list[str]) -> None:
+    """Read jobs until stdin ends."""
+    for name in os.environ.get("NB2DDP_WITHOUT", "").split():
+        sys.modules[name] = None  # type: ignore[assignment]  # as if it were not installed
+    with _imports():
+        for name in modules:
+            importlib.import_module(name)
+        import torch._dynamo  # DDP looks into it
+        import torch.distributed.elastic.multiprocessing.errors
+        import torch.utils.serialization.config
+        from torch.nn.parallel import DistributedDataParallel  # noqa: F401
+
+        torch.set_num_threads(1)
+        with contextlib.suppress(ImportError):  # each rank but the first would import it by itself
+            import lightning_utilities.core.rank_zero  # noqa: F401
+        if with_trainers := "transformers" in sys.modules:
+            _import_trainers()
     os.write(1, b"ready\n")
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for line in sys.stdin:
         job = json.loads(line)
+        if not with_trainers and b"transformers" in (Path(job["folder"]) / "script.py").read_bytes():
+            with_trainers = True
+            with _imports():
+                _import_trainers()
         if os.fork() == 0:
             os.close(0)
             os.open(os.devnull, os.O_RDONLY)
