@@ -130,7 +130,7 @@ CACHED_FUNCTIONS = frozenset(
 # Functions and classes of libraries that download by their name, or always do, and find the files again afterwards.
 DOWNLOADS = re.compile(
     r"^(?!google\.colab\.).*\.(?:\w*_)?download(?:_\w+)?$|\.(?:get_file|untar_data|cached_path)$|^torch\.hub\.(?:load|list|help)$"
-    r"|^gensim\.downloader\.load$|^(?:clip\.load|whisper\.load_model)$|^torchtext\.vocab\.(?:GloVe|FastText|CharNGram)$|^deepchem\.molnet\.load_\w+$|^surprise\.Dataset\.load_builtin$|^sentence_transformers\.util\.http_get$|^sklearn\.datasets\.fetch_\w+$|^torch_geometric\.datasets\.|^torchtext\.(?:\w+\.)?datasets\.|^dgl\.data\.\w*Dataset$"
+    r"|^gensim\.downloader\.load$|^(?:clip\.load|whisper\.load_model)$|^torchtext\.vocab\.(?:GloVe|FastText|CharNGram)$|^deepchem\.molnet\.load_\w+$|^surprise\.Dataset\.load_builtin$|^sentence_transformers\.util\.http_get$|^sklearn\.datasets\.fetch_\w+$|^(?:torch_geometric|torchtext(?:\.\w+)?)\.datasets\.(?!\w+\.\w+\.)|^dgl\.data\.\w*Dataset$"
     r"|\b[a-z]\w*\.load_data(?:set)?s?(?:_\w+)?$|^dgl\.graphbolt\.BuiltinDataset$|^keras\.datasets\.|^ogb\.\w+\.\w+Dataset$|^tensorflow_datasets\.load$"
 )
 # Functions, classes and methods out of sight that give data: of settings alone they read it, and may fetch it before.

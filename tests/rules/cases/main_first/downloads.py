@@ -48,6 +48,12 @@ from torch_geometric.datasets import Planetoid
 with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
     rows = Planetoid("data", "Cora")
 
+# case: a table of a class whose constructor fetches
+from torch_geometric.datasets import ShapeNet
+from torchtext.datasets import IMDB
+parts = list(ShapeNet.seg_classes.keys())
+name = IMDB.dirname.upper()
+
 # case: an object of a library, through methods
 from roboflow import Roboflow
 rows = Roboflow("key").workspace().project("p").version(1).download("coco")
