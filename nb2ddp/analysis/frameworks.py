@@ -121,7 +121,9 @@ _TRAINING = re.compile(
     r"(?:fit|(?:start_)?train(?:ing)?)(?:_all|_one_cycle|_generator|_model|_and_(?!\w*split)\w+|(?:_one)?_epoch)?|fine_?tune|learn|backward|run(?:_all|_training(?:_loop)?)?"
 )
 # By its name and its arguments' names, a function that trains: it gets an optimizer and data, or a model to train.
-_GETS = re.compile(r"(?=[a-z].*optim).*(?:loader|data)|train_\w.*[ _](?:model|net|optimizer|epochs)\b")
+_GETS = re.compile(
+    r"(?!(?:from|make|create|build|init)_(?!\w*(?:train|fit)))(?=[a-z].*optim).*(?:loader|data)|train_\w.*[ _](?:model|net|optimizer|epochs)\b"
+)
 _HOW_LONG = re.compile(r"\d\d|[2-9]|(?!mode\b)\w+ *=[^=]|\w*(?:param|config|arg|setting|data|loader)s?$")
 _NAMED = re.compile(r"\{(?:shlex\.split\()?(\w+)(?:\.split\(\)|\))?\}|\$(\w+)")  # {command} and $command
 _TRAINER = re.compile(r"(?<!pre)train(?!ed)|runner|learner|engine|solver|agent", re.IGNORECASE)
@@ -217,9 +219,7 @@ def unknown_trainings(facts: Facts) -> Iterator[Training]:
     names = {c: (facts.method(c) or facts.qualified(c.func)).rpartition(".")[2] for c in facts.live_calls}
     for call, name in sorted(names.items(), key=lambda named: _TRAINING.fullmatch(named[1]) is None):
         words = " ".join([name, *(last_name(a.keyword or a.value) for a in call.args)])
-        gets = _GETS.match(words) is not None and bool(
-            facts.function_names(call)
-        )  # run_epochs(net, optimizer, rows)
+        gets = bool(_GETS.match(words) and facts.function_names(call))  # run_epochs(net, optimizer, rows)
         if not (gets or _TRAINING.fullmatch(name)) or call in known or any(facts.run_by(call.func)):
             continue
         classes = (facts.around(site, cst.ClassDef) for site in facts.sites(call))  # of uncalled methods

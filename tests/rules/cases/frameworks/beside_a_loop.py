@@ -43,6 +43,15 @@ transform = train_transforms(3, model_size=4)
 rows = train_dataset("model", helpers.train_epoch_count(2))
 rows, held_out = helpers.train_and_val_split(rows)
 
+# case: a model that a library makes of data and of settings for its training
+from forecasts import Transformer
+model = Transformer.from_dataset(data, learning_rate=0.03, optimizer="adam")
+
+# case: a function of a library that makes and trains a model
+from forecasts import make_trained
+model = make_trained(data, optimizer="adam")
+# note, line 2: rank 0 trains it alone, no faster than the notebook: this notebook calls `make_trained()` of forecasts...
+
 # case: jobs of a cloud that train nothing
 import boto3
 boto3.client("glue").create_job(Name="rows", Role="r", Command={})
