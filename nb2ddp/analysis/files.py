@@ -141,9 +141,8 @@ def is_numbered(facts: Facts, statement: Statement) -> bool:
 
     A rank that counts when another one has made its folder would take the next name.
     """
-    return any(
-        facts.carries(c, facts.once(_counts)) for c in facts.calls_in(statement) if makes_folder(facts, c)
-    )
+    made = (call for call in facts.calls_in(statement) if makes_folder(facts, call))
+    return any(facts.carries(call, facts.once(_counts)) for call in made)
 
 
 def _counts(facts: Facts) -> Label:

@@ -306,15 +306,11 @@ class Kinds(Flow):
         match key:
             case Binding(node=cst.Param()):
                 yield from self.given(key)
-            case Binding(value=cst.Tuple(elements=items) | cst.List(elements=items), index=place) if (
-                place or 0
-            ) < len(items):
+            case Binding(value=cst.Tuple(items) | cst.List(items), index=place) if (place or 0) < len(items):
                 yield items[place or 0].value
             case Binding(value=cst.Call(cst.Name(name)), index=int(place)) if own := self.definitions(name):
                 functions = (b.node for b in own if isinstance(b.node, cst.FunctionDef))
-                yield from (
-                    _part(value, place) for function in functions for value in self.returned(function)
-                )
+                yield from (_part(value, place) for each in functions for value in self.returned(each))
             case Binding(value=value):
                 yield from () if value is None else (value,)
             case cst.FunctionDef():

@@ -112,9 +112,7 @@ def _why_itself(facts: Facts, call: cst.Call) -> str | None:
 
 def writes(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call writes to a file or a service, not to a buffer of its own process."""
-    return (_writes_somewhere(facts, call) and not _is_in_own_folder(facts, call)) or _changes_hub(
-        facts, call
-    )
+    return (_writes_somewhere(facts, call) and not _in_own_folder(facts, call)) or _changes_hub(facts, call)
 
 
 def gives_plain(facts: Facts, call: cst.Call) -> bool:
@@ -130,9 +128,8 @@ def _sends(facts: Facts, call: cst.Call) -> bool:
         return False
     told = cst_nodes.string_value(facts.value(cst_nodes.given(call, 0, "method"))) or ""
     made_by = {facts.qualified(call.func), *facts.origins(facts.owner(call) or call.func)}
-    return not made_by.isdisjoint(libraries.SESSIONS) and (
-        name != "request" or told.upper() not in ("GET", "HEAD")
-    )
+    asks = name == "request" and told.upper() in ("GET", "HEAD")
+    return not (asks or made_by.isdisjoint(libraries.SESSIONS))
 
 
 def starts_program(facts: Facts, call: cst.Call) -> bool:
@@ -382,7 +379,7 @@ def maps_file(facts: Facts, call: cst.Call) -> bool:
     return _kept(facts, call)[1] == "w+"
 
 
-def _is_in_own_folder(facts: Facts, call: cst.Call) -> bool:
+def _in_own_folder(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call writes to a buffer, or below a temporary directory, that no other rank knows."""
     name, function = facts.qualified(call.func), call.func
     of_path = name not in libraries.WRITING_FUNCTIONS | files.OPENING

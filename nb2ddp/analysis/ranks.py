@@ -21,10 +21,8 @@ _DISTRIBUTED = "torch.distributed."
 JOINS, LEAVES = f"{_DISTRIBUTED}init_process_group", f"{_DISTRIBUTED}destroy_process_group"
 _GROUPLESS = ("barrier", "monitored_barrier", "init_process_group", "destroy_process_group")
 # What functions tell one process.
-_TOLD = dict.fromkeys(libraries.RANK_FUNCTIONS, "0") | {
-    "get_world_size": "1",
-    "is_torchelastic_launched": "False",
-}
+_TOLD = dict.fromkeys(libraries.RANK_FUNCTIONS, "0")
+_TOLD |= {"get_world_size": "1", "is_torchelastic_launched": "False"}
 # The identifiers without which a notebook says nothing of ranks; "rank" alone is LoRA's, mostly.
 _WORDS = libraries.RANK_FUNCTIONS | libraries.RANK_ZERO_TESTS | libraries.LAUNCH_VARIABLES
 _WORDS |= {name.rpartition(".")[2] for name in libraries.PARALLEL_WRAPPERS}

@@ -35,10 +35,8 @@ def optimizers(facts: Facts) -> list[cst.Call]:
     """
     made = [c for c in facts.live_calls if _makes_optimizer(facts, c) and not facts.is_after_training(c)]
     homes = {call: facts.around(call, cst.ClassDef) for call in made if facts.lightning_fits}
-    of_modules = {
-        call for call, home in homes.items() if home and "LightningModule" in str(facts.bases(home))
-    }
-    return [call for call in made if call not in of_modules]
+    lightning = {call for call, home in homes.items() if home and "LightningModule" in str(facts.bases(home))}
+    return [call for call in made if call not in lightning]
 
 
 def _makes_optimizer(facts: Facts, call: cst.Call) -> bool:

@@ -43,9 +43,8 @@ from nb2ddp.source.cells import root_of
 _WAYS_OUT = (cst.Break, cst.Continue, cst.Return, cst.Raise)
 # A number that an item gets is no flag: `weight.data[rows] = 0`.
 _NAMED = matchers.AssignTarget(target=matchers.Name() | matchers.Attribute())
-_FLAG = matchers.Assign(value=matchers.Name("True") | matchers.Name("False")) | matchers.Assign(
-    targets=[matchers.AtLeastN(_NAMED, n=1)], value=matchers.Integer()
-)
+_COUNT = matchers.Assign(targets=[matchers.AtLeastN(_NAMED, n=1)], value=matchers.Integer())
+_FLAG = matchers.Assign(value=matchers.Name("True") | matchers.Name("False")) | _COUNT
 # Methods of files, queues, connections and containers that give what they give once.
 _TAKING = frozenset("get get_nowait pop popleft read readline recv".split())
 

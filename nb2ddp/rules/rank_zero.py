@@ -47,9 +47,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     assert last is not None  # the rule is of training
     by_one, shared = rank_zero_work.generation(facts)
     generating, gone = by_one | frozenset(shared), in_setup_step(facts)
-    turns = {
-        s for s in generating if facts.runs(s, facts.changes_model) or changes_state(facts, s, names=False)
-    }
+    changes = facts.changes_model
+    turns = {s for s in generating if facts.runs(s, changes) or changes_state(facts, s, names=False)}
     for statement in facts.top_statements:
         if statement in turns:
             yield Gate(statement, "in-turn", "all ranks generate, for this changes what they train with")
@@ -265,11 +264,8 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
     alone, so none waits for it while training goes on; before training the ranks run the function one after another,
     because it may read back what it wrote.
     """
-    runners = [
-        top
-        for top in facts.top_statements
-        if not facts.is_after_training(top) and facts.runs(top, lambda other: other is call)
-    ]
+    early = (top for top in facts.top_statements if not facts.is_after_training(top))
+    runners = [top for top in early if facts.runs(top, lambda other: other is call)]
     if rank_zero_work.stays_open(facts, call):
         yield _of_rank_0(facts, rank_zero_work.kept_open(facts, call))
         return

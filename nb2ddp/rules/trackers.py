@@ -1,7 +1,7 @@
 """Let rank 0 alone write to TensorBoard and MLflow.
 
 Each rank would leave a file or a run of its own, and every curve would be shown several times. W&B is disabled on
-the other ranks at run time, whatever mode the notebook names. MLflow cannot be disabled: the other ranks get an empty
+the other ranks at run time, whatever mode the notebook names, and they get what is read of its artifacts. MLflow cannot be disabled: the other ranks get an empty
 store, which is removed at the end.
 
 .. code-block:: diff
@@ -22,11 +22,14 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp import libraries
+from nb2ddp.analysis.common_paths import called_by_all
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.init_place import first_below
 from nb2ddp.options import Options
+from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
+from nb2ddp.source.cells import last_name
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -45,6 +48,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if reads is not None and not facts.is_after_training(call):
             why = "ranks other than 0 have an empty MLflow store: they cannot read from it what is saved"
             yield Note(why, call)
+    yield from _of_artifacts(facts)
 
 
 def _event_writers(facts: Facts) -> Iterator[cst.BaseExpression]:
@@ -54,6 +58,19 @@ def _event_writers(facts: Facts) -> Iterator[cst.BaseExpression]:
         live = not facts.is_dead(named) and not facts.is_after_training(named)
         if live and not inside and facts.qualified(named) in libraries.EVENT_WRITERS:
             yield named
+
+
+def _of_artifacts(facts: Facts) -> Iterator[Finding]:
+    """Send what is read of an artifact that W&B's run gives, which is None on the other ranks."""
+    for read in facts.attributes:
+        made, used = facts.value(read.value), facts.parent(read)
+        of_run = isinstance(made, cst.Call) and last_name(made.func) == "use_artifact"
+        if not of_run or facts.is_dead(read) or facts.is_after_training(read):
+            continue
+        if not isinstance(used, cst.Call | cst.AssignTarget) and called_by_all(facts, read):
+            yield from deferring(facts, read, "only rank 0 has this W&B run, and all ranks get what it reads")
+        elif not (isinstance(used, cst.Call) and facts.fetches_artifact(used)):
+            yield Note("only rank 0 has this artifact; attributes and download() go to all, in a cell", read)
 
 
 def _assigned(facts: Facts, variable: str) -> Iterator[cst.BaseExpression]:

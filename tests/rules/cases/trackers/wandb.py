@@ -17,6 +17,26 @@ wandb.init(project="p", mode=mode if ddp.is_main_process else "disabled")
 wandb.init(project="p")
 mode = os.environ["WANDB_MODE"]
 
+# case: what is read of an artifact, which other ranks do not have
+def width(run):
+    artifact = run.use_artifact("net:latest")
+    return artifact.metadata["width"], artifact.download()
+run = wandb.init()
+model = Net(width(run))
+print(run.use_artifact("rows:latest").version)
+files = run.use_artifact("rows:latest").files()
+made = wandb.Artifact("net", type="model").name
+# output
+def width(run):
+    artifact = run.use_artifact("net:latest")
+    return ddp.from_main_process(lambda: artifact.metadata)["width"], artifact.download()
+run = wandb.init()
+model = Net(width(run))
+print(ddp.from_main_process(lambda: run.use_artifact("rows:latest").version))
+files = run.use_artifact("rows:latest").files()
+made = wandb.Artifact("net", type="model").name
+# note, line 7: only rank 0 has this artifact; attributes and download() go to all, in a cell
+
 # last cell
 trainer = SFTTrainer(model)
 trainer.train()
