@@ -104,11 +104,11 @@ _loadings: weakref.WeakKeyDictionary[Any, _Loading] = weakref.WeakKeyDictionary(
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
     """Mark what computes rows: a rank may do so alone, and the calls of models in it are not divided."""
-    before, _calls.is_reading = _calls.is_reading, True
+    before, _calls.of_thread.reads = getattr(_calls.of_thread, "reads", False), True
     try:
         yield
     finally:
-        _calls.is_reading = before
+        _calls.of_thread.reads = before
 
 
 class _ScriptsIterator(dataloader._SingleProcessDataLoaderIter):

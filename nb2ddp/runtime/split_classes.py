@@ -17,8 +17,9 @@ from nb2ddp.runtime.run_state import _run, _warn
 from nb2ddp.runtime.script_location import _script_frames
 
 _splits = _run.divided
-# of modules: whether they are inside of a call that may be divided, what finds those that train; how rows are read
-_calls = types.SimpleNamespace(are_inside=False, search=None, is_reading=False, reads_whole=False)
+# of modules: whether they are inside of a call that may be divided, what finds those that train; how rows are read,
+# and in this thread, whether they are just now: another may read ahead while the model is called
+_calls = types.SimpleNamespace(are_inside=False, search=None, reads_whole=False, of_thread=threading.local())
 
 
 @functools.cache
@@ -82,7 +83,7 @@ def _is_to_divide() -> bool:
     functorch: Any = torch._C._functorch
     return (
         _run.meets
-        and not _calls.is_reading
+        and not getattr(_calls.of_thread, "reads", False)
         and torch._C._current_graph_task_id() == -1
         and not torch.jit.is_tracing()
         and functorch.peek_interpreter_stack() is None

@@ -102,6 +102,35 @@ def test_models_that_compute_rows_are_not_divided(server: RankServer, tmp_path: 
     assert max(reads(several)) < 1.5 * 180 / 2
 
 
+IN_A_THREAD = """
+import queue, threading, time
+class Slow(Rows):
+    def row(self, number, image):
+        time.sleep(0.002 * rank)  # rank 0 does not read while its model is called, rank 1 does
+        return super().row(number, image)
+class Ahead(DataLoader):
+    def __iter__(self):
+        batches, waiting = super().__iter__(), queue.Queue(2)
+        def read():
+            for batch in batches:
+                waiting.put(batch)
+            waiting.put(None)
+        threading.Thread(target=read, daemon=True).start()
+        return iter(waiting.get, None)
+loader = Ahead(Slow(90), batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(3))
+for epoch in range(2):
+    for images, labels in loader:
+        log(train(images, labels))
+end()
+"""
+
+
+def test_models_are_divided_while_another_thread_reads_ahead(server: RankServer, tmp_path: Any) -> None:
+    one, several = server.compare(tmp_path, SCRIPT + IN_A_THREAD, 2)
+    assert difference(one, several) < TOLERANCE
+    assert "WARNING" not in several.text, several.text
+
+
 READ_BY_ROWS = """
 class Images(Rows):
     def row(self, number, image):
