@@ -110,6 +110,7 @@ def _warn_of_repeated_writes() -> None:
     sys.excepthook = end_on_error
     sys.addaudithook(writes.see)  # it cannot be removed, and keeps the object
     _checks.waiting.append(weakref.WeakMethod(writes.compare))
+    _run.at_finish.append(writes.compare)
 
 
 _run.at_begin += [_save_whole_files, _see_logs, _warn_of_repeated_writes]

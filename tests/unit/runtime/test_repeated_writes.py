@@ -81,6 +81,15 @@ def test_a_write_before_a_model_is_divided_is_said(server: RankServer, tmp_path:
     assert 'writes "log.txt" on every rank' in said[0]
 
 
+def test_a_write_between_the_comparison_of_the_ranks_and_their_end_is_said(run: Run) -> None:
+    written = "open('log.txt', 'a').close()"
+    said = warnings(
+        run(f"ddp.check_replicas()\n{written}\nddp.finish()\n{written}\nopen('late.txt', 'w').close()\n")
+    )
+    assert len(said) == 1
+    assert 'writes "log.txt" on every rank' in said[0]
+
+
 def test_a_folder_that_another_rank_has_made_is_named(server: RankServer, tmp_path: Path) -> None:
     script = """
         import os
@@ -222,7 +231,7 @@ def test_what_one_rank_may_write_or_every_rank_is_not_said(run: Run, ranks: int)
     def named():
         open(f"{rank}.txt", "w").close()
     named()
-    for odd in ((), (None,), ("a",), ("a", "w", None), (1, 2, 3)):
+    for odd in ((), (None,), ("a",), ("a", None, None), (1, 2, 3)):
         sys.audit("open", *odd)
         sys.audit("os.rename", *odd)
     os.makedirs("folder", exist_ok=True)
