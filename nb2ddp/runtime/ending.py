@@ -23,9 +23,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from nb2ddp.runtime.object_collectives import _rank_that_raised
 from nb2ddp.runtime.process_signs import _descendants, _fields, _state
-from nb2ddp.runtime.replicas import _check_rest
+from nb2ddp.runtime.replicas import check_replicas
 from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _run, _warn, is_main_process
 from nb2ddp.runtime.script_location import _place
 from nb2ddp.runtime.spot_checks import _checks
@@ -49,13 +48,17 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
         _exit(1)
     try:
         sys.stderr = sys.__stderr__  # the process group swaps it for a buffer, which would be lost here
-        sender = _rank_that_raised(error)
-        if _watchdog_stops_run():
+        senders = (getattr(of, "__dict__", {}).get("_from_rank") for of in (error, error.__cause__))
+        sender = next((rank for rank in senders if rank is not None), _run.rank)
+        stops = False
+        with contextlib.suppress(BaseException):
+            stops = _second_store().check(["stop"])
+        if stops:
             time.sleep(3)
-            return  # it has said why; this is what comes of it
+            return  # the watchdog has said why; this is what comes of it
         frames = [frame for frame, _ in traceback.walk_tb(trace)]
         place = _place(frames[-1] if frames else None)
-        if sender is not None and _shows_it(sender):
+        if sender != _run.rank and _shows_it(sender):
             _wait_until_gone(sender)
             _report_end(f"raised {type(error).__name__}", place)
             return
@@ -96,12 +99,6 @@ def _wait_until_gone(rank: int | None) -> None:
             if _is_gone(beat):
                 return
             time.sleep(0.1)
-
-
-def _watchdog_stops_run() -> bool:
-    with contextlib.suppress(BaseException):
-        return bool(_second_store().check(["stop"]))
-    return False
 
 
 def _shows_it(sender: int) -> bool:
@@ -209,7 +206,9 @@ def finish() -> None:
     """
     if _run.world_size == 1:
         return
-    _check_rest()
+    if _run.meets and _run.of_loops and _run.steps > _run.compared_steps:  # a class keeps a model, say
+        check_replicas()
+    _checks.say()
     for leave in _run.at_finish:
         leave()
     _leave_group()

@@ -200,9 +200,8 @@ def _is_generator(value: Any) -> bool:
     if isinstance(value, torch.Generator | random.Random):
         return not isinstance(value, random.SystemRandom)
     is_numpys = any(kind.__module__.startswith("numpy.random") for kind in type(value).__mro__)
-    return is_numpys and bool(
-        {"random", "random_raw"} & {*dir(type(value))}
-    )  # it draws, or gives bits to what does
+    draws = {"random", "random_raw"} & {*dir(type(value))}  # or gives bits to what does
+    return is_numpys and bool(draws)
 
 
 def _cannot_go_back(value: Any) -> bool:

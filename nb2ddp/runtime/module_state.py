@@ -253,7 +253,8 @@ def _unsynchronised(model: torch.nn.Module) -> list[torch.nn.Module]:
     norms = [part for part in model.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)]
     on_gpus = [part for part in norms if all(value.is_cuda for value in part.state_dict().values())]
     # a comparison tells whether a library's computes otherwise; gradients of their gradients there are none
-    if norms and on_gpus == norms and all(map(_is_of_library, norms)) and not _is_in_own_code("create_graph"):
+    of_library = not any(_is_own(type(part).__module__) for part in norms)
+    if norms and on_gpus == norms and of_library and not _is_in_own_code("create_graph"):
         _let_batch_norms_see_ranks()
         return []
     return norms
@@ -310,11 +311,6 @@ def _is_in_own_code(pattern: str) -> bool:
 def _is_in_file(path: str, pattern: str) -> bool:
     text = "".join(linecache.getlines(path))
     return not text or re.search(pattern, text) is not None  # perhaps, where it cannot be read
-
-
-def _is_of_library(part: torch.nn.Module) -> bool:
-    """Return whether a module's class is not the notebook's, whose training mode may do anything."""
-    return not _is_own(type(part).__module__)
 
 
 def _start_of(model: torch.nn.Module, of_library: bool, parameters: bool) -> Callable[[], None]:

@@ -18,14 +18,25 @@ from nb2ddp.runtime.store import _CHUNK, _store, _wait_for_key
 
 
 class _Meeting:
-    """One place at which ranks meet: the same number, and the same lines of the script, on each of them."""
+    """One place at which ranks meet: the same number, and the same lines of the script, on each of them.
 
-    def __init__(self, *, per_machine: bool = False) -> None:
-        _run.meetings += 1
+    In a block that rank 0 runs first it has told before the others come, and they may come to other places.
+    """
+
+    def __init__(self) -> None:
         self.lines = tuple(frame.f_lineno for frame in _script_frames())
         self.place = _place()
-        apart = per_machine and not _run.one_disk
-        self.key = f"{_run.meetings}" + (f" on machine {_run.machine}" if apart else "")
+        self.first = _run.first
+        within = f"{self.first.key} {self.lines} " if self.first else ""
+        _run.meetings[within] += 1
+        self.key = f"{within}{_run.meetings[within]}"
+
+    def tells(self, rank: int) -> bool:
+        """Return whether ``rank`` tells something: in a block that it has run first it may not have come here."""
+        if self.first is None:
+            return True
+        self.first.hear(rank)
+        return bool(_store().check([f"{self.key} {rank}"]))
 
     def tell(self, value: Any, error: BaseException | None = None) -> None:
         """Give the others ``value``, or the exception that they are to raise too."""
@@ -114,24 +125,15 @@ def _as_raised(bodies: list[bytes], rank: int, place: str) -> BaseException:
     return error
 
 
-def _rank_that_raised(error: BaseException) -> int | None:
-    """Return from which other rank an exception came, or its cause did; None for one of this rank's own."""
-    for seen in (error, error.__cause__):
-        rank: int | None = None if seen is None else seen.__dict__.get("_from_rank")
-        if rank is not None:
-            return None if rank == _run.rank else rank
-    return None
-
-
 def from_main_process(make: Callable[[], _T]) -> _T:
     """Return on every rank what ``make`` returns on rank 0; the other ranks wait for it and do not call it.
 
     What ``make`` raises, every rank raises: of a class that cannot be pickled, the nearest base class that can.
     """
-    if not _run.meets:
+    if not _run.sends:
         return make()
     meeting = _Meeting()
-    if _run.rank > 0:
+    if _run.rank > 0 and meeting.tells(0):
         value: _T = meeting.hear(0)
         return value
     _run.alone += 1

@@ -24,21 +24,24 @@ class in_turn:
     Rank 0 begins when all ranks have come. What the block does with files is undone for the next rank, which does it
     again, and in the end they are as rank 0 has left them: a line is added once. Files above 256 MiB, on another disk
     than the script, or outside of its folder and the working folder, stay as each rank leaves them. What a rank raises
-    in its turn, every rank raises; those after it do not run the block.
+    in its turn, every rank raises; those after it do not run the block. The others take the values of
+    `from_main_process` that rank 0 has left, and its `!` lines run once. Within `main_process_first` they begin with
+    the files that rank 0 has left.
     """
 
     def __enter__(self) -> None:
         from_all_ranks(None)  # none still reads what rank 0 may write
-        self.meeting = _Meeting() if _run.meets else None
+        self.meeting = _Meeting() if _run.sends else None
         if self.meeting is None:
             return
         if _run.rank > 0:
             try:
-                self.meeting.hear(_run.rank - 1)
+                (self.meeting.first or self.meeting).hear(_run.rank - 1)
             except BaseException as error:
                 self.meeting.tell(None, error)  # the next rank waits for this one
                 raise
-        _run.alone += 1
+        self.outside = _run.alone, _run.first, _run.repeats
+        _run.alone, _run.first, _run.repeats = 1, self.meeting, True
         self.files, self.programs = _Files(), _programs()
         _see_files().append(self.files)
 
@@ -55,11 +58,11 @@ class in_turn:
             self.files.undo()
         self.meeting.tell(None, error)
         try:
-            if error is None:
+            if error is None and self.meeting.first is None:
                 self.meeting.hear(_run.world_size - 1)
         finally:
             self.files.end(redo=_run.writes and error is None)
-            _run.alone -= 1
+            _run.alone, _run.first, _run.repeats = self.outside
         if error is None:
             from_all_ranks(None)
 

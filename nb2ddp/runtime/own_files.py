@@ -26,7 +26,7 @@ def own_file(path: Any, anew: bool = False) -> Any:
     file = os.path.realpath(name)
     if os.path.isdir(file):
         return path if _run.writes else _folder_of_copies().name
-    if _run.meets:
+    if _run.sends:
         of_ranks = from_all_ranks((file, file in _own_files and not anew, os.path.isfile(file)))
         if not of_ranks[0][2] or not all(known for _, known, _ in of_ranks):
             contents = from_main_process(lambda: _contents_to_copy(file))

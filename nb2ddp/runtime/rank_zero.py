@@ -23,10 +23,11 @@ class main_process_only:
     # Classes, for a generator cannot raise the StopIteration that rank 0 has raised.
 
     def __enter__(self) -> bool:
-        self.meeting = _Meeting(per_machine=True) if _run.meets else None
+        self.meeting = _Meeting() if _run.sends and not _run.repeats else None
         if self.meeting is None:
             return _run.writes or _run.world_size == 1 or _run.alone > 0
-        _all_come(self.meeting)
+        if self.meeting.first is None:
+            _all_come(self.meeting)
         _run.alone += _run.writes
         return _run.writes
 
@@ -36,7 +37,7 @@ class main_process_only:
         if _run.writes:
             _run.alone -= 1
             self.meeting.tell(None if error else _random_state(), error)
-        elif error is None:
+        elif error is None and self.meeting.tells(_writer()):
             _set_random_state(self.meeting.hear(_writer()))
 
 
@@ -44,40 +45,42 @@ class main_process_first:
     """Let rank 0 run a block first; then the others run it and find what it left in a cache or a folder.
 
     Rank 0 begins when all ranks have come: none still reads what it may write. What rank 0 raises, the others raise
-    without running the block. Waits however long rank 0 takes.
+    without running the block. Waits however long rank 0 takes. In the block, too, rank 0 alone does what
+    `main_process_only` and the like hold, and the others take the values of `from_main_process` that it has left, line
+    by line; they call the function themselves where rank 0 did not come, as where they find its cache.
     """
 
     def __enter__(self) -> None:
-        self.meeting = _Meeting(per_machine=True) if _run.meets else None
+        self.meeting = _Meeting() if _run.meets else None
         if self.meeting is not None:
             _all_come(self.meeting)
             self.state: Any = None if _run.writes else self.meeting.hear(_writer())
-            _run.alone += 1
+            _run.alone, _run.first = 1, self.meeting
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if self.meeting is None:
             return
-        _run.alone -= 1
-        if _run.writes:
-            self.meeting.tell(None if error else _random_state(), error)
-        else:
+        _run.alone, _run.first = 0, None
+        self.meeting.tell(_random_state() if _run.writes and not error else None, error)
+        if not _run.writes:
             _set_random_state(self.state)  # rank 0 may have drawn numbers where the others read its cache
 
 
-def _all_come(meeting: _Meeting) -> None:
+def _all_come(before: _Meeting) -> None:
     """Let the rank that writes wait for those that may still read what it is about to change: a folder, say.
 
-    Where one of them does not come, the rank that writes tells the others, which wait for it.
+    Where one of them does not come, the rank that writes tells the others, which wait for it in the meeting ``before``.
     """
+    coming = _Meeting()
     if not _run.writes:
-        meeting.tell(None)
+        coming.tell(None)
         return
     size = _run.world_size if _run.one_disk else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     try:
         for rank in range(_run.rank + 1, _run.rank + size):
-            meeting.hear(rank)
+            coming.hear(rank)
     except BaseException as error:
-        meeting.tell(None, error)
+        before.tell(None, error)
         raise
 
 

@@ -83,10 +83,3 @@ def check_replicas(model: Any = None, result: _T | None = None) -> _T | None:
     _run.steps_of.clear()
     _checks.say()
     return result
-
-
-def _check_rest() -> None:
-    """Compare what was trained since the last comparison: a model that a class keeps, for example."""
-    if _run.meets and _run.of_loops and _run.steps > _run.compared_steps:
-        check_replicas()
-    _checks.say()

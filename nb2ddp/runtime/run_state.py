@@ -37,8 +37,10 @@ class _Run:
         self.attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self.one_disk = os.environ.get("NB2DDP_SHARED_FS") != "0"
         self.pid = os.getpid()
-        self.meetings = 0  # how many this rank has come to
+        self.meetings = collections.Counter[str]()  # how many came, by what their keys begin with
         self.alone = 0  # depth of blocks that this rank runs without the others
+        self.first: Any = None  # where rank 0 runs a block first, and the others later: its _Meeting
+        self.repeats = False  # whether they do there what rank 0 does alone
         self.steps = 0  # of all optimizers
         self.steps_of = collections.Counter[str]()  # of each optimizer, since the replicas were compared
         self.numbers = weakref.WeakKeyDictionary[Any, str]()  # of optimizers, by their first steps
@@ -74,7 +76,12 @@ class _Run:
     @property
     def meets(self) -> bool:
         """Whether the other ranks come to this place too."""
-        return self.world_size > 1 and self.alone == 0 and os.getpid() == self.pid
+        return self.alone == 0 and self.sends
+
+    @property
+    def sends(self) -> bool:
+        """Whether they do, or do later: in a block that rank 0 runs first."""
+        return self.world_size > 1 and self.alone == (self.first is not None) and os.getpid() == self.pid
 
     @property
     def writes(self) -> bool:

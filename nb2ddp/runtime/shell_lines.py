@@ -15,7 +15,9 @@ def shell(command: str) -> None:
     with main_process_only() as is_main:
         if is_main:
             sys.stdout.flush()
-            subprocess.run(command, shell=True, executable="/bin/bash", env=environment_without_ranks())
+            env = environment_without_ranks()
+            # where ranks take turns, each comes here
+            from_main_process(lambda: subprocess.call(command, shell=True, executable="/bin/bash", env=env))
 
 
 def shell_output(command: str) -> list[str]:

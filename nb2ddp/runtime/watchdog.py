@@ -143,7 +143,9 @@ class _Watchdog(threading.Thread):
             self._lived = now if lives else self._lived
         self._beats += 1
         still = now - (self._moved if _run.waits_for is None else _run.waits_since)
-        error = self._error()
+        # of a `finally` perhaps, which may wait for a rank that trains on; before Python 3.12 a tuple holds it
+        error: Any = sys._current_exceptions().get(self._main.ident or 0)
+        error = error[1] if isinstance(error, tuple) else error
         return {
             "beat": self._beats,
             "pid": os.getpid(),
@@ -159,12 +161,6 @@ class _Watchdog(threading.Thread):
             "error": "" if error is None else type(error).__name__,
             "trace": _trace(error) if still > 1 else "",  # no run is stopped before
         }
-
-    def _error(self) -> BaseException | None:
-        """Return the exception that the main thread handles: a ``finally`` may wait for a rank that trains on."""
-        error: Any = sys._current_exceptions().get(self._main.ident or 0)
-        found: BaseException | None = error[1] if isinstance(error, tuple) else error  # before Python 3.12
-        return found
 
     def _tell(self, beats: Collection[dict[str, Any]]) -> None:
         """Say who waits for whom, since when, and where: after a minute, and then ever more seldom."""

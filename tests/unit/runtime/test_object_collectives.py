@@ -233,10 +233,84 @@ HANDLED = {
                     ddp.write_file("deep", "there")
         note(deep=open("deep").read())
     """,
-    "nested in first": """
+    "values of rank 0 in a block that it runs first": """
+        import random
+        seen = []
+        with ddp.main_process_first():
+            for turn in range(3):
+                seen.append(ddp.from_main_process(lambda: f"{turn} of {rank}"))
+            try:
+                ddp.from_main_process(lambda: open(f"nowhere {rank}"))
+            except FileNotFoundError as error:
+                seen.append(error.filename)
+            with ddp.main_process_first():
+                seen.append(ddp.from_main_process(lambda: rank))
+        note(seen=seen, after=ddp.from_main_process(lambda: 10 + rank))
+        assert seen == ["0 of 0", "1 of 0", "2 of 0", "nowhere 0", 0]
+    """,
+    "what rank 0 does alone in a block that it runs first": """
+        import random
+        def append(name):
+            open(name, "a").write("x")
         with ddp.main_process_first():
             with ddp.main_process_only() as is_main:
-                note(inner=is_main)
+                if is_main:
+                    append("log"), random.random()
+            drawn = random.random()
+            ddp.shell("echo -n x >> shell")
+            lines = ddp.shell_output("echo -n x >> output; echo done")
+            ddp.write_file("cell", "x", "a")
+            try:
+                with ddp.main_process_only() as is_main:
+                    if is_main:
+                        append("folder/none")
+            except FileNotFoundError as error:
+                failed = error.filename
+            with ddp.in_turn():
+                append("turn")
+            with ddp.main_process_only() as is_main:
+                if is_main:
+                    ddp.from_main_process(lambda: append("deep"))
+        written = [open(name).read() for name in ("log", "shell", "output", "cell", "turn", "deep")]
+        note(written=written, drawn=drawn, next=random.random(), lines=[*lines], failed=failed)
+        assert written == ["x"] * 6
+    """,
+    "what the others take over from rank 0 in their turn": """
+        names = []
+        with ddp.in_turn():
+            ddp.shell("echo -n x >> shell")
+            with ddp.main_process_only() as is_main:
+                if is_main:
+                    open("log", "a").write("x")
+            names.append(ddp.from_main_process(lambda: f"run of {rank}"))
+            read = open("log").read()
+        note(names=names, read=read, shell=open("shell").read(), log=open("log").read())
+        assert open("shell").read() == open("log").read() == "x"
+    """,
+    "a cache that the others find, where rank 0 made it in a block that it runs first": """
+        import os
+        def made():
+            if not os.path.exists("cache"):
+                seed = ddp.from_main_process(lambda: 7 + rank)
+                ddp.write_file("cache", str(seed))
+                return seed
+            with ddp.main_process_only() as is_main:  # rank 0 does not come here
+                if is_main:
+                    ddp.write_file("found", "")
+            return int(ddp.from_main_process(lambda: open("cache").read()))
+        with ddp.main_process_first():
+            seed, name = made(), ddp.from_main_process(lambda: f"run of {rank}")
+        note(seed=seed, name=name, found=os.path.exists("found"))
+    """,
+    "a database that all ranks change in a block that rank 0 runs first": """
+        import sqlite3
+        with ddp.main_process_first():
+            with sqlite3.connect(ddp.own_file("rows.db")) as rows:
+                rows.execute("create table row (number)")
+                rows.execute("insert into row values (1)")
+                read = [*rows.execute("select * from row")]
+        ddp.from_all_ranks(None)
+        note(read=read, left=[*sqlite3.connect("rows.db").execute("select * from row")])
     """,
     "a folder that is read before it is changed": """
         import os, time
@@ -551,7 +625,9 @@ def test_machines_without_a_shared_disk_write_once_each(run: Run) -> None:
             if is_main:
                 note(wrote=True)
         with ddp.main_process_first():
-            note(ran=True)
+            note(ran=True, inside=ddp.from_main_process(lambda: rank))
+            with ddp.main_process_only() as is_main:
+                note(inner=is_main)
         note(all=ddp.from_all_ranks(rank), first=ddp.from_main_process(lambda: rank))
         """,
         4,
@@ -560,6 +636,8 @@ def test_machines_without_a_shared_disk_write_once_each(run: Run) -> None:
     )
     assert ended.codes == [0] * 4, ended.text
     assert [notes.get("wrote", False) for notes in ended.notes] == [True, False, True, False]
+    assert [notes["inner"] for notes in ended.notes] == [True, False, True, False]
+    assert [notes["inside"] for notes in ended.notes] == [0] * 4
     assert all(notes["ran"] and notes["all"] == [0, 1, 2, 3] and notes["first"] == 0 for notes in ended.notes)
 
 

@@ -157,7 +157,7 @@ def test_short_calls_without_gradients_are_compared_once_and_stay_each_ranks_own
         with torch.no_grad():
             for _ in range(40):
                 net(torch.randn(4, 3))
-                met.append(ddp._run.meetings)
+                met.append(ddp._run.meetings[""])
         note(met=len(set(met)), calls=ddp._splits[net].calls)
         """
     )
