@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+
+import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.rewriting.findings import Edit, Insert
 from nb2ddp.runtime import PUBLIC, support_module
+from nb2ddp.source.cells import Statement
 
 
 @functools.cache
@@ -27,3 +32,13 @@ def helper(facts: Facts, name: str) -> str:
     if name not in helpers():
         raise ValueError(f"ddp_support defines no {name}")
     return f"{module_name(facts)}.{name}"
+
+
+def comparing(facts: Facts, statement: Statement, model: str = "") -> Iterator[Edit | Insert]:
+    """Yield what compares the ranks' parameters after a statement, or around what it returns."""
+    check, why = helper(facts, "check_replicas"), "compare the trained parameters of all ranks"
+    last = statement.body[-1] if isinstance(statement, cst.SimpleStatementLine) else None
+    if not isinstance(last, cst.Return):
+        yield Insert(statement, "after", f"{check}({model})", why)
+    elif last.value is not None:
+        yield Edit.inside(last.value, why, f"{check}({model}, _)" if model else f"{check}(result=_)")

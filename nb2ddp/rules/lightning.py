@@ -23,8 +23,8 @@ import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Rule
-from nb2ddp.rewriting.runtime_calls import helper
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Rule
+from nb2ddp.rewriting.runtime_calls import comparing, helper
 from nb2ddp.source import cst_nodes
 
 _SHARDS = re.compile(r"fsdp|deepspeed|modelparallel|xla|bagua|colossal|horovod", re.IGNORECASE)
@@ -54,9 +54,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             why = "rank 0 does this while the others wait: what it draws or computes, no other rank does"
             yield Edit.to(function, why, helper(facts, "rank_zero_only"))
     for call in facts.lightning_fits:
-        if facts.around(call, cst.Return) is None:  # or finish() compares
-            why = "compare the trained parameters of all ranks"
-            yield Insert(facts.statement(call), "after", f"{helper(facts, 'check_replicas')}()", why)
+        yield from comparing(facts, facts.statement(call))
 
 
 def _refused(facts: Facts, call: cst.Call) -> Iterator[Decline]:

@@ -41,7 +41,7 @@ from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Note, Rule
-from nb2ddp.rewriting.runtime_calls import helper
+from nb2ddp.rewriting.runtime_calls import comparing, helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
@@ -102,7 +102,9 @@ def _hand_written(facts: Facts) -> Iterator[Finding]:
         yield Decline(why, calls[0])
         return
     yield from _divided(facts, made)
-    yield from _compared(facts, made)
+    places = dict.fromkeys(top for optimizer in made for top in training_loops.trainings(facts, optimizer))
+    for statement in places or [s for s in facts.top_statements if training_loops.trains(facts, s)]:
+        yield from comparing(facts, statement)
     for target in facts.nodes(cst.ComparisonTarget):  # type(m) is nn.Linear: while it is divided, it is not
         name, asked = facts.qualified(target.comparator), cst_nodes.code_of(facts.parent(target) or target)
         own = any(isinstance(found.node, cst.ClassDef) for found in facts.definitions(name))
@@ -170,18 +172,6 @@ def _beginnings(facts: Facts, made: Sequence[cst.Call]) -> list[Statement]:
         if training_loops.trains(facts, statement) and first is not None and first not in found:
             found.append(first)
     return found
-
-
-def _compared(facts: Facts, made: Sequence[cst.Call]) -> Iterator[Finding]:
-    """Compare the ranks after the statements that train."""
-    places = dict.fromkeys(top for optimizer in made for top in training_loops.trainings(facts, optimizer))
-    for statement in places or [s for s in facts.top_statements if training_loops.trains(facts, s)]:
-        check, why = helper(facts, "check_replicas"), "compare the trained parameters of all ranks"
-        last = statement.body[-1] if isinstance(statement, cst.SimpleStatementLine) else None
-        if not isinstance(last, cst.Return):
-            yield Insert(statement, "after", f"{check}()", why)
-        elif last.value is not None:
-            yield Edit.inside(last.value, why, f"{check}(result=_)")
 
 
 rule = Rule("loops", __doc__, find)

@@ -33,7 +33,7 @@ from nb2ddp.analysis.flow import pairs_of
 from nb2ddp.analysis.training_arguments import DEFAULTS, batch_code, libraries_know_ranks, recipes
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Batch, Decline, Edit, Finding, Insert, Note, Rule
-from nb2ddp.rewriting.runtime_calls import helper
+from nb2ddp.rewriting.runtime_calls import comparing, helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
@@ -67,11 +67,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Decline(_UNNAMED, call)
             continue
         code = cst_nodes.code_of(trainer)
-        check = helper(facts, "check_replicas")
         if options.strategy == "fsdp":
             use = f"{helper(facts, 'use_shards')}({code})  # nb2ddp: each rank trains with its share of the model"
             yield Insert(statement, "before", use, "train the model that Unsloth has sharded")
-            yield from _checked(call, statement, check, f"{code}.model")
+            yield from comparing(facts, statement, f"{code}.model")
             continue
         ddp_model = facts.our("ddp_model")
         wrap = helper(facts, "wrap_rank_trainer" if ranks else "wrap_trainer")
@@ -91,7 +90,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Note(why, call)
         made = facts.bound(trainer)
         anew = isinstance(made, cst.Call) and facts.keyword(made, "model_init") is not None
-        yield from _checked(call, statement, check, f"{code}.model" if anew else ddp_model)
+        yield from comparing(facts, statement, f"{code}.model" if anew else ddp_model)
         if facts.is_deleted(facts.scope(call)):
             code = f"del {ddp_model}  # nb2ddp: it holds the model too, which is to be freed"
             yield Insert(statement, "after", code, _FREES)
@@ -178,15 +177,6 @@ def _prepared(facts: Facts, *, whole: bool) -> Iterator[Finding]:
             yield Insert(facts.statement(call), "before", prepare, why)
         if facts.is_collective(call):
             prepared.add(which)
-
-
-def _checked(call: cst.Call, statement: Statement, check: str, model: str) -> Iterator[Finding]:
-    """Compare the ranks when training has ended; nothing is run after a ``return``."""
-    why = "compare the trained parameters of all ranks"
-    if isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return):
-        yield Edit.inside(call, why, f"{check}({model}, _)")
-    else:
-        yield Insert(statement, "after", f"{check}({model})", why)
 
 
 naming = Rule("wrap", __doc__, _named)

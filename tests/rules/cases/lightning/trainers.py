@@ -75,7 +75,7 @@ class Run:
         self.trainer = ddp.lightning_trainer(L.Trainer)()
 
     def go(self):
-        return self.trainer.fit(model)
+        return ddp.check_replicas(result=self.trainer.fit(model))
 
 Run().go()
 
