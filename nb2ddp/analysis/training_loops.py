@@ -6,7 +6,7 @@ The run finds the models of all other optimizers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -110,6 +110,21 @@ def _has_value(facts: Facts, model: cst.BaseExpression, optimizer: cst.Call) -> 
     between = (parent for parent in facts.parents(model) if facts.contains(optimizer, parent))
     in_lambda = isinstance(facts.scope(optimizer), cst.Lambda)
     return not in_lambda and not any(isinstance(parent, _CONDITIONAL) for parent in between)
+
+
+def trains_whole(facts: Facts, loads: Collection[cst.Call]) -> bool:
+    """Return whether weights that these calls load are trained themselves, and no name speaks of adapters.
+
+    What a library's function makes of a model may be frozen.
+    """
+    names = " ".join(name.value for name in facts.nodes(cst.Name))
+    if not loads or re.search("lora|peft|adapter", names, re.IGNORECASE):
+        return False
+    models = [model for call in optimizers(facts) for model in given_models(facts, call)]
+    made = (call for call in facts.live_calls if facts.is_trainer_class(call.func))
+    models += filter(None, (cst_nodes.given(call, 0, "model") for call in made))
+    own = [m for m in models if not isinstance(m, cst.Name) or facts.kind(m) == "model"]
+    return any(facts.is_made_of(model, call) for model in own for call in loads)
 
 
 # ---- training ------------------------------------------------------------------------------------

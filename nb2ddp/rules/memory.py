@@ -24,7 +24,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.sharding import refusals
-from nb2ddp.analysis.training_loops import backward_calls
+from nb2ddp.analysis.training_loops import backward_calls, trains_whole
 from nb2ddp.options import Options, Strategy
 from nb2ddp.rewriting.findings import Finding, Need, Note, Rule, TooLarge
 from nb2ddp.source import cst_nodes
@@ -38,8 +38,6 @@ _QUANTIZED = {
     8: re.compile(r"8[-_]?bit|fp8", re.I),
 }
 _WIDTHS = {"float16": 16, "bfloat16": 16, "half": 16, "float32": 32, "float": 32}
-# What trains a part of the model, beside `get_peft_model` and `peft_config=`.
-_ADAPTING = frozenset({"add_adapter", "load_adapter", "requires_grad_"})
 
 
 @dataclass(frozen=True)
@@ -153,15 +151,9 @@ def _trains_whole(facts: Facts, call: cst.Call) -> bool:
     """Return whether all weights are trained, with no adapter and in full precision."""
     if facts.qualified(call.func).partition(".")[0] in libraries.UNSLOTH_PACKAGES:
         return facts.switch(call, "full_finetuning") == {True}
-    trainers = [other for other in facts.live_calls if facts.kind(other) == "trainer"]
-    called = {facts.method(c) or facts.qualified(c.func).rpartition(".")[2] for c in facts.live_calls}
-    adapts = not called.isdisjoint(libraries.MODEL_WRAPPERS | _ADAPTING)
-    adapts |= any(not _is_absent_value(facts, trainer, "peft_config") for trainer in trainers)
-    given = (model for trainer in trainers if (model := cst_nodes.given(trainer, 0, "model")) is not None)
-    adapts |= any(facts.origins(model) and facts.kind(model) != "model" for model in given)
-    freezes = any(target.attr.value == "requires_grad" for target in facts.attribute_targets)
     trains = bool(facts.train_calls or backward_calls(facts))
-    return trains and not freezes and not adapts and _quantized_widths(facts, call) == {0}
+    freezes = any(target.attr.value == "requires_grad" for target in facts.attribute_targets)
+    return trains and not freezes and _quantized_widths(facts, call) == {0} and trains_whole(facts, [call])
 
 
 # ---- weights alone ------------------------------------------------------------------------------

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -18,7 +17,7 @@ import libcst as cst
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.flow import item_of
 from nb2ddp.analysis.training_arguments import makes_arguments
-from nb2ddp.analysis.training_loops import given_models, optimizers
+from nb2ddp.analysis.training_loops import trains_whole
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -33,25 +32,11 @@ _REFUSED = ("bf16_full_eval", "tf32")
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     loads = list(_dtypes(facts))
-    if _trains_whole(facts, [call for call, _ in loads]):
+    if trains_whole(facts, [call for call, _ in loads]):  # in fp16 AdamW divides such weights by 0
         return
     dtypes = [edit for _, edit in loads]
     casts = _casts(facts) if dtypes else ()
     yield from {finding.node: finding for finding in (*casts, *dtypes, *_arguments(facts))}.values()
-
-
-def _trains_whole(facts: Facts, loads: list[cst.Call]) -> bool:
-    """Return whether weights of these calls are trained themselves, in a notebook that speaks of no adapters.
-
-    It stays in bf16, which a T4 emulates: in fp16 AdamW divides such weights by 0, and a GradScaler refuses them.
-    """
-    names = " ".join(name.value for name in facts.nodes(cst.Name))
-    if not loads or re.search("lora|peft|adapter", names, re.IGNORECASE):
-        return False
-    models = [m for call in optimizers(facts) for m in given_models(facts, call)]
-    made = [call for call in facts.live_calls if facts.is_trainer_class(call.func)]
-    models += filter(None, (cst_nodes.given(call, 0, "model") for call in made))
-    return any(facts.is_made_of(model, call) for model in models for call in loads)
 
 
 def _arguments(facts: Facts) -> Iterator[Edit]:
