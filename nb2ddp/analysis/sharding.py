@@ -31,11 +31,8 @@ _REFUSED = {
     "optimizers": "an optimizer that is made before the Trainer holds parameters from before sharding",
     "optimizer_cls_and_kwargs": "this has not been shown to train the same run",
     "q_galore_config": "Q-GaLore projects whole matrices",
-    "parallelism_config": "it asks Accelerate for another layout",
-    "save_on_each_node": "the first rank alone gathers what is saved",
     "fsdp": "it asks Accelerate for a sharding of its own",
     "fsdp_config": "it asks Accelerate for a sharding of its own",
-    "deepspeed": "it asks DeepSpeed for a sharding of its own",
 }
 # Methods that need the whole model, whatever holds it.
 _WHOLE = frozenset(
