@@ -264,7 +264,7 @@ def kept_open(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
 
 def opened(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     """Return the path that ``open(path, "w")`` opens, where the file is only written to."""
-    writes_only = _opens_to_write(facts, call) and "+" not in files.mode(facts, call)
+    writes_only = _opens_to_write(facts, call) and {*files.mode(facts, call)}.isdisjoint("+x")
     is_open = facts.qualified(call.func) in _TO_NOWHERE
     return cst_nodes.given(call, 0, "file", "path", "filename") if is_open and writes_only else None
 

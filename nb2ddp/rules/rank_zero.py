@@ -87,8 +87,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if rank_zero_work.writes(facts, call):
                 yield _elsewhere(facts, call, _BY_LAMBDA)
             continue
-        if "x" in files.mode(facts, call) and not _is_for_one(facts, call, last):
-            why = 'one process alone can create a file ("x", O_EXCL): write all of it in a `with`, or open it with "w"'
+        is_new = "x" in files.mode(facts, call)
+        if is_new and (facts.runs(statement, facts.needs_all) or not called_by_all(facts, call)):
+            why = 'one process alone can create a file ("x", O_EXCL): open it with "w", or in a line before'
             yield Decline(why, call)
             continue
         if facts.scope(call) is not None:
@@ -132,15 +133,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Gate(statement, "rank-zero-then-wait" if called_by_all(facts, call) else "rank-zero", why)
 
 
-def _is_for_one(facts: Facts, call: cst.Call, last: Statement) -> bool:
-    """Return whether rank 0 alone may run the statement that opens a file, and writes all of it, for all ranks."""
-    statement = facts.statement(call)
-    in_block = isinstance(statement, cst.With) or facts.scope(call) is None
-    parts = parts_ranks(facts, statement) or is_used_later(facts, statement, last)
-    return in_block and called_by_all(facts, call) and not parts
-
-
-def _own_files(facts: Facts) -> Iterator[tuple[cst.Call, cst.BaseExpression]]:
+def _own_files(facts: Facts) -> Iterator[tuple[cst.Call, cst.BaseExpression | None]]:
     """Yield what opens a database, an array or a file that all ranks change, with its path: others get copies."""
     for call in facts.live_calls:
         path = rank_zero_work.kept_path(facts, call)

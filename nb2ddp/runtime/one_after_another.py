@@ -95,7 +95,7 @@ class _Files:
     def see(self, event: str, args: tuple[Any, ...]) -> None:
         """Keep what a call is about to change."""
         if self.thread != threading.get_ident() or (
-            event == "open" and not args[2] & (os.O_WRONLY | os.O_RDWR)
+            event == "open" and not args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
         ):
             return
         self.thread = 0  # what is done here is not looked at

@@ -364,6 +364,17 @@ HANDLED = {
         note(left=sorted(name for name in os.listdir() if name[0] in "wlu"), log=open("log").read())
         assert open("log").read() == "xx" and not os.path.exists("unfinished")
     """,
+    "files that one process alone can create, and that stay open": """
+        import os
+        with ddp.in_turn():
+            log = open("log", "x")
+            lock = os.open("lock", os.O_CREAT | os.O_EXCL)
+        log.write("x")
+        log.close()
+        ddp.from_all_ranks(None)
+        note(read=open("log").read(), left=sorted(name for name in os.listdir() if name[0] == "l"))
+        assert open("log").read() == "x"
+    """,
     "generators": """
         import random, torch
         with ddp.main_process_only() as is_main:

@@ -1,4 +1,4 @@
-# A file that one process alone can make: the others wait for rank 0, and learn whether it could.
+# A file that one process alone can make: the others wait for rank 0, or make it anew in their turns.
 
 # first cell
 import codecs, json, os
@@ -31,7 +31,10 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
 # case: open until later
 log = open("log.csv", "x")
 log.write("a")
-# decline, line 1: one process alone can create a file...
+# output
+with ddp.in_turn():  # nb2ddp: the ranks write one after another
+    log = open("log.csv", "x")
+log.write("a")
 
 # case: open until later in a function
 def note(text):
@@ -39,7 +42,27 @@ def note(text):
     log.write(text)
     log.close()
 note("a")
+# output
+def note(text):
+    with ddp.in_turn():  # nb2ddp: the ranks write one after another
+        log = open("log.csv", "x")
+    log.write(text)
+    log.close()
+note("a")
+
+# case: open until later where some ranks may come alone
+def note(text):
+    log = open("log.csv", "x")
+    log.write(text)
+trainer = SFTTrainer(model, compute_metrics=note)
+trainer.train()
 # decline, line 2: one process alone can create a file...
+
+# case: open around the training
+with open("log.csv", "x") as log:
+    trainer = SFTTrainer(model)
+    trainer.train()
+# decline, line 1: one process alone can create a file...
 
 # case: a hard link
 os.link("last.pt", "best.pt")
@@ -89,7 +112,10 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
 # case: a file that the system opens
 first = os.open("lock", os.O_CREAT | os.O_EXCL)
 os.close(first)
-# decline, line 1: one process alone can create a file...
+# output
+with ddp.in_turn():  # nb2ddp: the ranks write one after another
+    first = os.open("lock", os.O_CREAT | os.O_EXCL)
+os.close(first)
 
 # case: a compressed log that stays open
 import gzip
