@@ -12,7 +12,7 @@ import sys
 HEAVY_PACKAGES = frozenset(
     "unsloth unsloth_zoo torch transformers trl peft accelerate bitsandbytes datasets vllm xformers "
     "sentence_transformers torchvision torchaudio diffusers timm tensorflow jax pantheraml lightning "
-    "pytorch_lightning".split()
+    "pytorch_lightning tensorboardX".split()
 )
 
 # The modules that the init block imports, by the name that it binds: the notebook may import them too.

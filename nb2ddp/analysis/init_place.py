@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import installs
+from nb2ddp.analysis import installs, modules
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.files import is_file_test
 from nb2ddp.analysis.rank_zero_work import why_alone
@@ -71,8 +71,9 @@ def touches_environment(statement: cst.CSTNode) -> bool:
 def _is_light(facts: Facts, node: cst.CSTNode, shells: Mapping[cst.Call, ShellCall]) -> bool:
     """Return whether a statement imports no heavy package, and calls nothing but to set the environment."""
     imports = facts.nodes(cst.Import, cst.ImportFrom, within=node)
-    packages = {module.partition(".")[0] for found in imports for module in imported_modules(found)}
+    names = [module for found in imports for module in imported_modules(found)]
     magics = {*shells, *(shell.func.value for shell in shells if isinstance(shell.func, cst.Attribute))}
     calls = (call for call in facts.calls_in(node) if call not in magics)
     only_sets = all(touches_environment(facts.statement(call)) for call in calls)
-    return only_sets and libraries.HEAVY_PACKAGES.isdisjoint(packages)
+    own = facts.once(modules.reader)  # a module beside the notebook may import one
+    return only_sets and not any(n.partition(".")[0] in libraries.HEAVY_PACKAGES or own(n) for n in names)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator
-from functools import cache, partial
+from functools import cache
+from itertools import chain
 
 import libcst as cst
 
@@ -13,7 +14,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import parse_cell
+from nb2ddp.source.cells import imported_modules, parse_cell
 from nb2ddp.source.module_files import module_file
 
 Of = tuple[Facts, cst.FunctionDef]
@@ -41,15 +42,35 @@ def reader(facts: Facts) -> Callable[[str], Facts | None]:
     return known
 
 
+def imported(facts: Facts) -> list[Facts]:
+    """Return the facts of all modules beside the notebook that it imports, and of those that these import."""
+    found = [facts]
+    for own in found:  # which grow meanwhile
+        nodes = own.nodes(cst.Import, cst.ImportFrom)
+        names = [name for node in nodes for name in imported_modules(node)]
+        for name in (*names, *chain(*own.collected.imports.values())):  # `from package import module`: both
+            module = own.once(reader)(name.lstrip("."))
+            found += [module] if module is not None and module not in found else []
+    return found[1:]
+
+
 def functions_of(facts: Facts, call: cst.Call) -> Iterator[Of]:
-    """Yield the functions of modules beside the notebook that a call may run, with the facts of their modules."""
-    for name in facts.function_names(call):
+    """Yield the functions of modules beside the notebook that a call may run, with the facts of their modules.
+
+    A class runs ``__init__``, and what a class has made its method.
+    """
+    owner = facts.owner(call)
+    of_object = owner is not None and not facts.is_of_import(owner)
+    names = facts.origins(owner) if owner is not None and of_object else facts.function_names(call)
+    for name in names:
         own: Facts | None = facts
         for _ in range(4):  # `from .files import save`, in the module that is imported
             place, _, last = name.lstrip(".").rpartition(".")
             if own is None or (own := own.once(reader)(place)) is None:
                 break
-            found = (b.node for b in own.definitions(last) if b.scope is None)
+            tops = [b.node for b in own.definitions(last) if b.scope is None]
+            methods = own.definitions(facts.method(call) if of_object else "__init__")
+            found = [b.node for b in methods if b.scope in tops] + ([] if of_object else tops)
             yield from ((own, node) for node in found if isinstance(node, cst.FunctionDef))
             name = own.collected.imports.get(last, [""])[-1]
 
@@ -60,8 +81,9 @@ def called(facts: Facts, call: cst.Call) -> Iterator[Of]:
     yield from functions_of(facts, call)
 
 
-def search(_: Facts, wanted: Callable[[Facts, cst.Call], bool]) -> Solver[Of, bool]:
-    """Return what tells of a function whether it runs a ``wanted`` call."""
+@cache
+def _search(wanted: Callable[[Facts, cst.Call], object]) -> Callable[[Facts], Solver[Of, bool]]:
+    """Return what makes, for a notebook, what tells of a function whether it runs a ``wanted`` call."""
 
     def steps(key: Of) -> Generator[Of, bool, bool]:
         facts, function = key
@@ -73,19 +95,17 @@ def search(_: Facts, wanted: Callable[[Facts, cst.Call], bool]) -> Solver[Of, bo
                     return True
         return False
 
-    return Solver(steps, False)
+    return lambda _: Solver(steps, False)
 
 
-def may_train(facts: Facts, call: cst.Call) -> bool:
-    """Return whether a function of a module trains, calls a model that it is given, or changes its mode."""
-    return any(map(facts.once(_training).solve, functions_of(facts, call)))
+def runs(facts: Facts, call: cst.Call, wanted: Callable[[Facts, cst.Call], object]) -> bool:
+    """Return whether a call runs a function of a module beside the notebook that runs a ``wanted`` call."""
+    return any(map(facts.once(_search(wanted)).solve, functions_of(facts, call)))
 
 
-def _is_for_all(facts: Facts, call: cst.Call) -> bool:
+def trains(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a call trains, calls a model that its function is given, or changes its mode."""
     given, methods = facts.binding(call.func), libraries.COLLECTIVE_METHODS | libraries.LIGHTNING_METHODS
     is_given = given is not None and isinstance(given.node, cst.Param)  # model(rows)
-    trains = facts.is_training(call) or facts.is_for_all(call)
-    return is_given or trains or facts.method(call) in methods | {"eval", "load_state_dict"}
-
-
-_training = partial(search, wanted=_is_for_all)
+    is_for_all = facts.is_training(call) or facts.is_for_all(call)
+    return is_given or is_for_all or facts.method(call) in methods | {"eval", "load_state_dict"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from functools import partial
 
 import libcst as cst
 from libcst import matchers as m
@@ -21,7 +20,6 @@ from nb2ddp.source.cells import Statement
 from nb2ddp.source.shell_text import is_install
 
 WRITES = "only rank 0 writes"
-_writing = partial(modules.search, wanted=lambda facts, call: _why_itself(facts, call) is not None)
 
 
 @asked_once
@@ -95,8 +93,8 @@ def _uses(facts: Facts) -> dict[Statement, tuple[frozenset[str], ...]]:
 def why_alone(facts: Facts, call: cst.Call) -> str | None:
     """Return why one rank alone makes this call; None where all may."""
     given = {facts.kind(argument.value) for argument in call.args}  # a Trainer writes once
-    of_modules = () if given & {"trainer", "lightning", "accelerator"} else modules.functions_of(facts, call)
-    return WRITES if any(map(facts.once(_writing).solve, of_modules)) else _why_itself(facts, call)
+    of_module = not given & {"trainer", "lightning", "accelerator"} and modules.runs(facts, call, _why_itself)
+    return WRITES if of_module else _why_itself(facts, call)
 
 
 def _why_itself(facts: Facts, call: cst.Call) -> str | None:
@@ -363,8 +361,17 @@ def kept_path(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
         return cst_nodes.given(call, 0, "file")
     if facts.qualified(call.func).startswith("tempfile."):
         return facts.keyword(call, "dir")
+    for own, function in modules.functions_of(facts, call):
+        paths = (kept_path(own, c) for c in own.calls_in(function.body) if opens_base(own, c))
+        for name in (path.value for path in paths if isinstance(path, cst.Name)):
+            return own.passes(function, name, call)
     path, mode = _kept(facts, call)
     return None if mode in ("r", "c") else cst_nodes.given(call, 0, path)
+
+
+def opens_base(facts: Facts, call: cst.Call) -> bool:
+    """Match ``sqlite3.connect(path)`` and ``shelve.open(path)``, whose statements all ranks execute."""
+    return facts.qualified(call.func) in ("sqlite3.connect", "sqlite3.dbapi2.connect", "shelve.open")
 
 
 def changes_file(facts: Facts, call: cst.Call) -> bool:

@@ -62,6 +62,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     own = dict(_own_files(facts))
     for call, path in own.items():
         how = "(anew=True, path=_)" if rank_zero_work.changes_file(facts, call) else ""
+        if path is None:
+            yield Note(
+                "every rank opens this function's database, and all write to it: open it in a cell", call
+            )
+            continue
         yield Edit.inside(path, "other ranks work on a copy of the file", f"{helper(facts, 'own_file')}{how}")
     runs = rank_zero_work.runs_of_rank_0(facts)
     for run in runs:  # of `Task.current_task().get_logger()`, the first call
@@ -80,7 +85,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if around & turns and why != rank_zero_work.WRITES:
                 yield Note(_EACH_TURN, call)
             continue
-        if modules.may_train(facts, call):
+        if modules.runs(facts, call, modules.trains):
             yield Note(_WITH_MODELS, call)
             continue
         if isinstance(facts.scope(call), cst.Lambda):
@@ -137,10 +142,11 @@ def _own_files(facts: Facts) -> Iterator[tuple[cst.Call, cst.BaseExpression | No
     """Yield what opens a database, an array or a file that all ranks change, with its path: others get copies."""
     for call in facts.live_calls:
         path = rank_zero_work.kept_path(facts, call)
-        if path is None or facts.is_after_training(call) or not called_by_all(facts, call):
+        of_module = modules.runs(facts, call, rank_zero_work.opens_base)
+        if not (path or of_module) or facts.is_after_training(call) or not called_by_all(facts, call):
             continue
         of_all = facts.qualified(call.func).startswith(("sqlite3.", "shelve.", "tempfile."))
-        if of_all or rank_zero_work.changes_file(facts, call) or _is_filled(facts, call):
+        if of_all or of_module or rank_zero_work.changes_file(facts, call) or _is_filled(facts, call):
             yield call, path
 
 

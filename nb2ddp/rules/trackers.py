@@ -22,19 +22,24 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp import libraries
+from nb2ddp.analysis import modules
 from nb2ddp.analysis.common_paths import called_by_all
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.init_place import first_below
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
-from nb2ddp.rewriting.findings import Edit, Finding, Note, Rule
+from nb2ddp.rewriting.findings import Edit, Finding, Insert, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
-from nb2ddp.source.cells import last_name
+from nb2ddp.source.cells import Statement, last_name
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    for writer in _event_writers(facts):
-        yield Edit.inside(writer, "only rank 0 writes event files", helper(facts, "event_writer"))
+    first, several = first_below(facts), (facts, *modules.imported(facts))
+    named = {own.qualified(node) for own in several for node in (*own.name_loads, *own.attributes)}
+    for name in sorted(named & libraries.EVENT_WRITERS):
+        assert isinstance(first, Statement)  # which imports it, or comes before
+        code = f'{helper(facts, "event_writer")}("{name}")  # nb2ddp: only rank 0 writes event files'
+        yield Insert(first, "before", code, "only rank 0 writes event files")
     chosen = (c for c in facts.live_calls if facts.qualified(c.func) in libraries.CHOOSES_MLFLOW_STORE)
     given = (call.args[0].value for call in chosen if len(call.args) == 1)
     for store in (*given, *_assigned(facts, "MLFLOW_TRACKING_URI")):
@@ -49,15 +54,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             why = "ranks other than 0 have an empty MLflow store: they cannot read from it what is saved"
             yield Note(why, call)
     yield from _of_artifacts(facts)
-
-
-def _event_writers(facts: Facts) -> Iterator[cst.BaseExpression]:
-    """Yield where TensorBoard's classes are named: to make an object, or a class of the notebook's own."""
-    for named in (*facts.name_loads, *facts.attributes):
-        inside = isinstance(facts.parent(named), cst.Attribute) or facts.around(named, cst.Annotation)
-        live = not facts.is_dead(named) and not facts.is_after_training(named)
-        if live and not inside and facts.qualified(named) in libraries.EVENT_WRITERS:
-            yield named
 
 
 def _of_artifacts(facts: Facts) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib
 import itertools
 import os
 import sys
@@ -77,19 +78,22 @@ def tracking_uri(uri: Any) -> Any:
     return uri if is_main_process else os.environ["MLFLOW_TRACKING_URI"]
 
 
-def event_writer(kind: Any) -> Any:
-    """Return a SummaryWriter class on rank 0; on the other ranks one like it that writes no event files.
+def event_writer(name: str) -> None:
+    """Replace a SummaryWriter class in its package; on ranks other than 0 by one that writes no event files.
 
-    A writer of each rank would leave its own file, and TensorBoard would show every curve several times. What a model
-    writes in a call of some rows, is written once for the whole batch. Waits for no rank.
+    A writer of each rank would leave its own file, and TensorBoard would show every curve several times. So all that
+    is imported later finds it, modules of the notebook's own, too. What a model writes in a call of some rows, is
+    written once for the whole batch. Waits for no rank.
     """
-    if _run.world_size == 1:
-        return kind
-    writing = [name for name in dir(kind) if name.startswith(("add_", "export_"))]
-    members: dict[str, Any] = {name: _of_whole_batches(getattr(kind, name)) for name in writing}
-    if not is_main_process:
-        members = {"_get_file_writer": _no_file_writer, **dict.fromkeys(writing, _NoWriter())}
-    return type(kind.__name__, (kind,), members)
+    package, _, kind = name.rpartition(".")
+    with contextlib.suppress(ImportError):  # which a notebook may expect
+        own: Any = getattr(importlib.import_module(package), kind)
+        writing = [member for member in dir(own) if member.startswith(("add_", "export_"))]
+        members: dict[str, Any] = {member: _of_whole_batches(getattr(own, member)) for member in writing}
+        if not is_main_process:
+            members = {"_get_file_writer": _no_file_writer, **dict.fromkeys(writing, _NoWriter())}
+        if _run.world_size > 1:
+            setattr(sys.modules[package], kind, type(kind, (own,), members))
 
 
 def _of_whole_batches(write: Callable[..., Any]) -> Callable[..., Any]:

@@ -163,10 +163,6 @@ def test_what_computes_with_a_model_too_is_named_and_left(tmp_path: Path, body: 
         ({"files.py": "def save(:"}, "from files import save\nsave(1, 'a')"),
         ({"files.py": "def save(x, y):\n    return x"}, "from files import save\nsave(1, 'a')"),
         (
-            {"files.py": "class Net:\n    def __init__(self):\n        open('x', 'w')"},
-            "from files import Net\nNet()",
-        ),
-        (
             {"files.py": "def save(t):\n    t.save_model('out')"},
             f"{TRAIN}\nfrom files import save\nsave(trainer)\ntrainer.train()",
         ),
@@ -176,6 +172,78 @@ def test_all_else_is_left_alone(tmp_path: Path, modules: dict[str, str], call: s
     conversion = beside(tmp_path, modules, f"{call};", TRAIN)
     assert f"\n{call.splitlines()[-1]}" in code_of(conversion)
     assert not [note for note in conversion.notes if note.rule == "rank-zero"]
+
+
+LOG = """
+    class Log:
+        def __init__(self, path):
+            self.best, self.file = 9.0, open(path, "w")
+
+        def line(self, row):
+            with open("rows.txt", "a") as file:
+                file.write(row)
+
+        def keep(self, row):
+            self.best = row
+            self.line(row)
+"""
+
+
+def test_what_an_object_of_a_module_writes_is_seen(tmp_path: Path) -> None:
+    """A file that it keeps open is opened by each rank in its turn, so that rank 0's alone is left."""
+    cells = (
+        "from log import Log\nlog = Log('log.txt')",
+        "log.line('a');",
+        "log.keep('b')\nprint(log.best)",
+        TRAIN,
+    )
+    code = code_of(beside(tmp_path, {"log.py": LOG}, *cells))
+    turn = "with ddp.in_turn():  # nb2ddp: the ranks write one after another\n    "
+    assert f"{turn}log = Log('log.txt')" in code
+    assert f"{GATE}log.line('a')" in code
+    assert f"{turn}log.keep('b')" in code
+
+
+WRITERS = (
+    "def make(path):\n    from torch.utils.tensorboard import SummaryWriter\n    return SummaryWriter(path)"
+)
+
+
+@pytest.mark.parametrize(
+    "imports", ["from logs import make", "from pack import make", "import pack.logs as logs"]
+)
+def test_event_files_of_a_module_are_rank_0s(tmp_path: Path, imports: str) -> None:
+    modules = {"logs.py": WRITERS, "pack/__init__.py": "from .logs import make", "pack/logs.py": WRITERS}
+    code = code_of(beside(tmp_path, modules, imports, "writer = make('runs')", TRAIN))
+    writer = 'ddp.event_writer("torch.utils.tensorboard.SummaryWriter")'
+    assert code.index("ddp.init()") < code.index(writer) < code.index(imports)
+
+
+BASES = """
+    import sqlite3
+    def connect(path, timeout=5):
+        return sqlite3.connect(path, timeout=timeout)
+
+    class Store:
+        def __init__(self, path):
+            self.base = connect(path)
+            self.other = sqlite3.connect(path)
+
+    def fixed():
+        return sqlite3.connect("log.db")
+"""
+
+
+def test_a_module_opens_a_copy_of_a_database_on_other_ranks(tmp_path: Path) -> None:
+    opens = "base = connect('a.db')\nstore = Store(path='b.db')\nlast = fixed()"
+    conversion = beside(tmp_path, {"bases.py": BASES}, f"from bases import *\n{opens}", TRAIN, "print(base)")
+    code = code_of(conversion)
+    assert "base = connect(ddp.own_file('a.db'))" in code
+    assert "store = Store(path=ddp.own_file('b.db'))" in code
+    (note,) = (note for note in conversion.notes if note.rule == "rank-zero")
+    assert note.why.startswith("every rank opens this function's database")
+    assert note.place is not None
+    assert note.place.line == 4
 
 
 def test_a_module_that_the_notebook_writes_goes_first(tmp_path: Path) -> None:

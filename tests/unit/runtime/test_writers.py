@@ -13,7 +13,8 @@ from tests.support.ranks import Ended
 Run = Callable[..., Ended]
 
 WRITER = """
-import os
+import os, sys, types
+sys.modules["writers"] = writers = types.ModuleType("writers")
 class SummaryWriter:
     def __init__(self, log_dir):
         self.log_dir, self.file = log_dir, None
@@ -33,8 +34,14 @@ class SummaryWriter:
         return self
     def __exit__(self, *error):
         self.close()
+writers.SummaryWriter = SummaryWriter
+ddp.event_writer("writers.SummaryWriter")
+ddp.event_writer("not_installed.SummaryWriter")
 os.makedirs("runs/hparams", exist_ok=True)
-with ddp.event_writer(SummaryWriter)("runs") as writer:
+with open(f"logs{rank}.py", "w") as module:  # one of the notebook's own
+    module.write("from writers import SummaryWriter\\ndef open_log(path):\\n    return SummaryWriter(path)")
+sys.path.insert(0, "")
+with __import__(f"logs{rank}").open_log("runs") as writer:
     writer.add_scalar("loss", 2)
     writer.add_hparams({})
     writer._get_file_writer().flush()

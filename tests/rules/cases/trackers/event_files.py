@@ -1,46 +1,52 @@
-# TensorBoard's event files: a writer of each rank would leave one.
+# TensorBoard's event files: a writer of each rank would leave one. Modules that are imported later get the class, too.
 
-# first cell
+# case: with a folder, and without
 import torch
 from torch.utils import tensorboard
 from torch.utils.tensorboard import SummaryWriter
-from trl import SFTTrainer
-
-# case: with a folder, and without
 writer = SummaryWriter("runs/a")
 other = tensorboard.SummaryWriter()
 # output
-writer = ddp.event_writer(SummaryWriter)("runs/a")
-other = ddp.event_writer(tensorboard.SummaryWriter)()
+ddp.event_writer("torch.utils.tensorboard.SummaryWriter")  # nb2ddp: only rank 0 writes event files
+import torch
+from torch.utils import tensorboard
+from torch.utils.tensorboard import SummaryWriter
+writer = SummaryWriter("runs/a")
+other = tensorboard.SummaryWriter()
 
-# case: in a class, and in a with
-class Log:
-    def __init__(self, folder):
-        self.writer = SummaryWriter(log_dir=folder)
-log = Log("a")
-with SummaryWriter() as writer:
-    writer.add_scalar("start", 1, 0)
-# output
-class Log:
-    def __init__(self, folder):
-        self.writer = ddp.event_writer(SummaryWriter)(log_dir=folder)
-log = Log("a")
-with ddp.event_writer(SummaryWriter)() as writer:
-    writer.add_scalar("start", 1, 0)
-
-# case: the base of a class of the notebook's own
-class Writer(SummaryWriter):
+# case: the base of a class of the notebook's own, below what stands above the init block
+import os
+os.environ["A"] = "1"
+import tensorboardX
+class Writer(tensorboardX.SummaryWriter):
     pass
 writer = Writer("runs/a")
 # output
-class Writer(ddp.event_writer(SummaryWriter)):
+import os
+os.environ["A"] = "1"
+ddp.event_writer("tensorboardX.SummaryWriter")  # nb2ddp: only rank 0 writes event files
+import tensorboardX
+class Writer(tensorboardX.SummaryWriter):
     pass
 writer = Writer("runs/a")
+
+# case: a module that imports one that opens them, before anything else
+get_ipython().run_cell_magic("writefile", "logs/files.py", "from torch.utils.tensorboard import SummaryWriter\ndef make():\n    return SummaryWriter()")
+# %%
+from logs import files
+writer = files.make()
+# output
+ddp.event_writer("torch.utils.tensorboard.SummaryWriter")  # nb2ddp: only rank 0 writes event files
+get_ipython().run_cell_magic("writefile", "logs/files.py", "from torch.utils.tensorboard import SummaryWriter\ndef make():\n    return SummaryWriter()")
+# %%
+from logs import files
+writer = files.make()
 
 # case: another class of this name
 from mine import SummaryWriter
 writer = SummaryWriter("runs/a")
 
 # last cell
+from trl import SFTTrainer
 t = SFTTrainer(llm)
 t.train()

@@ -1,11 +1,13 @@
 # whole: forward() writes points about the rows by a writer like TensorBoard's
-import os
+import os, sys, types
 class Writer:
     def __init__(self, path):
         self.file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     def add_scalar(self, name, value, step):
         os.write(self.file, f"{step}:{value}\n".encode())
-writer = ddp.event_writer(Writer)("points" if ddp.is_main_process else os.devnull)
+sys.modules["points"] = points = types.SimpleNamespace(Writer=Writer)
+ddp.event_writer("points.Writer")
+writer = points.Writer("points" if ddp.is_main_process else os.devnull)
 class Net(Body):
     def forward(self, x):
         writer.add_scalar("rows", len(x), len(losses))
