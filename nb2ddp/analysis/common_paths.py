@@ -18,8 +18,12 @@ from nb2ddp.source.cells import Statement, root_of
 
 # What a function has not made itself: a parameter, what a loop takes from it, another name or a part of a value.
 _GIVEN = (cst.Param, cst.For, cst.Name, cst.Attribute, cst.Subscript)
-# Of torch, what ends in "_" works in place, and set_default_dtype() and the like change the process.
-_CHANGING = re.compile(r"(?:^|\.)(?:fit|fit_transform|next|setattr)$|^torch\.(?:set|use)_|[a-z]_$")
+# Of torch, what ends in "_" works in place.
+_CHANGING = re.compile(r"(?:^|\.)(?:fit|fit_transform|next|setattr|__setattr__)$|[a-z]_$")
+# Functions of packages that change the process; plots are rank 0's.
+_OF_PROCESS = re.compile(
+    r"(?!matplotlib|seaborn)[\w.]+\.(?:(?:set|use|enable|disable|filter)\w*|simplefilter|chdir|putenv|umask|signal)"
+)
 _NO_GRADIENT = re.compile(r"no_grad|inference_mode|^staticmethod$|^classmethod$")
 
 
@@ -73,7 +77,9 @@ def _changing(_: Facts, *, names: bool) -> Solver[tuple[Facts, cst.CSTNode], boo
             if given or not (own or all(facts.contains(node, b.node) for b in facts.bindings(name))):
                 return True
         for call in facts.calls_in(node):
-            fits = _CHANGING.search(facts.qualified(call.func) or facts.method(call))
+            name = facts.qualified(call.func)
+            fits = _CHANGING.search(name or facts.method(call)) is not None or changes_process(facts, call)
+            fits |= name == "vars" and facts.changes(call)
             sets = not called and facts.changes_model(call)  # a function that evaluates sets it back
             if sets or (names and (fits or _draws_from_own(facts, call))):
                 return True
@@ -87,6 +93,11 @@ def _changing(_: Facts, *, names: bool) -> Solver[tuple[Facts, cst.CSTNode], boo
 
 
 _changing_all, _changing_objects = partial(_changing, names=True), partial(_changing, names=False)
+
+
+def changes_process(facts: Facts, call: cst.Call) -> bool:
+    """Match ``os.chdir(path)``, ``warnings.simplefilter("error")`` and the like, which every rank has to do."""
+    return facts.is_of_import(call.func) and _OF_PROCESS.fullmatch(facts.qualified(call.func)) is not None
 
 
 def _draws_from_own(facts: Facts, call: cst.Call) -> bool:

@@ -150,7 +150,7 @@ class Names(Tree):
     def _changed_names(self) -> frozenset[str]:
         return frozenset(load.name for load in self.collected.loads if self.changes(load.node))
 
-    def changes(self, name: cst.Name | cst.Attribute) -> bool:
+    def changes(self, name: cst.BaseExpression) -> bool:
         """Match ``x["key"] = 1``, ``x.update(...)``, ``heappop(x)`` and ``x |= ...``, of ``x`` or of an item of it."""
         item = self.whole(name, cst.Subscript)
         around = self.parent(item)

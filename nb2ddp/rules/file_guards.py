@@ -25,7 +25,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis import files
-from nb2ddp.analysis.common_paths import changes_state, leaves, makes_folder
+from nb2ddp.analysis.common_paths import changes_process, changes_state, leaves, makes_folder
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
@@ -66,8 +66,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _says_what_is_there(facts: Facts, statement: Statement) -> bool:
-    """Return whether a statement makes a name of a run, or sets a name that is read elsewhere to what calls nothing."""
+    """Return whether a statement makes a name of a run, changes the process, or sets a name to what calls nothing."""
     names_one = any(facts.contains(statement, name) for name in shared_names(facts))
+    names_one |= any(changes_process(facts, call) for call in facts.calls_in(statement))
     plain = (b for b in facts.bindings_in(statement) if b.value is not None and not facts.calls_in(b.value))
     return names_one or any(facts.is_read_outside(binding.name, statement) for binding in plain)
 

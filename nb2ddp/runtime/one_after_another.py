@@ -54,6 +54,7 @@ class in_turn:
                 f"{_place()}: each rank has started a program in this block, which goes on while the block's files are "
                 "put back for the next rank. Start it below the block"
             )
+        here = os.getcwd()  # a folder that the block has made, say, and that is moved
         if error is None:
             self.files.undo()
         self.meeting.tell(None, error)
@@ -65,6 +66,7 @@ class in_turn:
             _run.alone, _run.first, _run.repeats = self.outside
         if error is None:
             from_all_ranks(None)
+            os.chdir(here)
 
 
 def _programs() -> set[int]:

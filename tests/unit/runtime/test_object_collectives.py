@@ -375,6 +375,15 @@ HANDLED = {
         note(read=open("log").read(), left=sorted(name for name in os.listdir() if name[0] == "l"))
         assert open("log").read() == "x"
     """,
+    "a folder that a turn makes and goes into": """
+        import os
+        with ddp.in_turn():
+            os.mkdir("work")
+            os.chdir("work")
+            open("log", "a").write("x")
+        note(here=os.path.basename(os.getcwd()), left=os.listdir(), log=open("log").read())
+        assert open("log").read() == "x"
+    """,
     "generators": """
         import random, torch
         with ddp.main_process_only() as is_main:

@@ -100,6 +100,17 @@ else:
     os.makedirs("out")
     start = 0
 
+# case: a folder that the process goes into, which a later rank would find
+import os
+if not os.path.exists("work"):
+    os.makedirs("work")
+    os.chdir("work")
+# output
+import os
+if ddp.from_main_process(lambda: not os.path.exists("work")):
+    os.makedirs("work")
+    os.chdir("work")
+
 # case: a value that says what was there, which a later rank would set to another
 if os.path.exists("out"):
     resume = True
