@@ -95,10 +95,6 @@ PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
 # What makes a model and runs it on a GPU of its choice.
 PIPELINES = frozenset({"transformers.pipeline", "transformers.pipelines.pipeline"})
 # Functions that lay a model out over devices, and packages whose calls take ``device_map=`` as a dict.
-DISPATCHING = frozenset(
-    "accelerate.dispatch_model accelerate.load_checkpoint_and_dispatch accelerate.big_modeling.dispatch_model "
-    "accelerate.big_modeling.load_checkpoint_and_dispatch".split()
-)
 MAPPING_PACKAGES = UNSLOTH_PACKAGES | frozenset(
     "transformers accelerate peft trl optimum auto_gptq gptqmodel awq sentence_transformers".split()
 )

@@ -19,7 +19,6 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.flow import item_of
 from nb2ddp.analysis.training_arguments import libraries_know_ranks
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
@@ -34,11 +33,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _models(facts, options)
     if options.strategy == "balanced":
         return
-    ranks = libraries_know_ranks(facts, options.strategy)  # else a pipeline's GPU 0 is this rank's own
-    for call in facts.live_calls:
-        if ranks and facts.qualified(call.func) in libraries.PIPELINES and not facts.is_after_training(call):
-            yield from _pipeline(facts, call)
-    yield from _spread_elsewhere(facts)
+    if libraries_know_ranks(facts, options.strategy):  # else a rank sees its own GPU alone
+        for call in facts.live_calls:
+            if facts.qualified(call.func) in libraries.PIPELINES and not facts.is_after_training(call):
+                yield from _pipeline(facts, call)
+        yield from _spread_elsewhere(facts)
 
 
 def _models(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -60,8 +59,11 @@ def _models(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         may_have, element = facts.argument(call, "device_map")
         if given is None and may_have:
-            why = "nb2ddp cannot tell whether a device_map is among these arguments; write them out in the"
-            yield Edit.to(element, how, value) if element is not None else Decline(f"{why} call", call)
+            if element is not None:
+                yield Edit.to(element, how, value)
+            elif libraries_know_ranks(facts, options.strategy):
+                why = "nb2ddp cannot tell whether a device_map is among these arguments; write them out in the call"
+                yield Decline(why, call)
             continue
         text = cst_nodes.string_value(given)
         if text in _SPREAD and text != "auto":  # which puts it onto one GPU where it fits
@@ -87,27 +89,16 @@ def _pipeline(facts: Facts, call: cst.Call) -> Iterator[Finding]:
 
 def _spread_elsewhere(facts: Facts) -> Iterator[Finding]:
     """Replace ``"auto"`` and its like in other calls of libraries, and in dicts that are passed on to one."""
-    loads = (call for call in facts.live_calls if facts.method(call) == "from_pretrained")
-    dicts = (made for call in loads for made in facts.star_dicts(call))
-    models = {element for made in dicts if (element := item_of(made, "device_map")) is not None}
-    why = "a whole copy on each rank's GPU"
-    for call in facts.live_calls:
-        name, given = facts.qualified(call.func), facts.keyword(call, "device_map")
-        ours = facts.method(call) == "from_pretrained" and facts.kind(call) == "model"
-        if given is None or ours or name in libraries.PIPELINES or facts.is_after_training(call):
-            continue
-        if name.removesuffix(".from_pretrained").endswith(libraries.NO_MODEL):
-            continue  # a configuration or a tokenizer, which lies on no device
-        spread = cst_nodes.string_value(given) in _SPREAD or name in libraries.DISPATCHING
-        if spread and name.partition(".")[0] in libraries.MAPPING_PACKAGES:
-            yield Edit.keyword(call, why, "device_map", _own_gpu(facts))
-    for string in (string for string in facts.strings if cst_nodes.string_value(string) == "device_map"):
-        item = facts.parent(string)
-        if not isinstance(item, cst.DictElement) or item.key is not string or item.value in models:
-            continue
-        spread = cst_nodes.string_value(item.value) in _SPREAD
-        if spread and not facts.is_dead(string) and not facts.is_after_training(string):
-            yield Edit.to(item.value, why, _own_gpu(facts))
+    spread = (text for text in facts.strings if cst_nodes.string_value(text) in _SPREAD)
+    for text in (text for text in spread if not facts.is_dead(text) and not facts.is_after_training(text)):
+        item, call = facts.parent(text), facts.around(text, cst.Call)
+        named = isinstance(item, cst.DictElement) and cst_nodes.string_value(item.key) == "device_map"
+        if call is not None and facts.keyword(call, "device_map") is text:
+            name = facts.qualified(call.func).removesuffix(".from_pretrained")
+            known = name.partition(".")[0] in libraries.MAPPING_PACKAGES and name not in libraries.PIPELINES
+            named = known and facts.kind(call) != "model" and not name.endswith(libraries.NO_MODEL)
+        if named:
+            yield Edit.to(text, "a whole copy on each rank's GPU", _own_gpu(facts))
 
 
 rule = Rule("device-map", __doc__, find, balanced=True)
