@@ -277,12 +277,6 @@ class Kinds(Flow):
         """Match ``run.use_artifact("rows").download()`` of W&B, whose run is disabled on all ranks but rank 0."""
         return method_of(call) == "download" and self.comes_from(call.func, "wandb")
 
-    def streams(self, call: cst.Call) -> bool:
-        """Return whether a call makes a dataset that is read while it is iterated."""
-        named = "IterableDataset" in self.qualified(call.func) or method_of(call) == "to_iterable_dataset"
-        streaming = keyword_of(call, "streaming")
-        return named or (streaming is not None and cst_nodes.code_of(streaming) != "False")
-
     def comes_from(self, node: cst.BaseExpression, package: str) -> bool:
         """Return whether a chain of methods begins at a value of ``package``: ``df[x].sample`` at pandas."""
         return any(name.partition(".")[0] == package for name in self.origins(node))

@@ -18,7 +18,6 @@ from nb2ddp.source.syntax_check import NOT_PYTHON, parse
 
 if TYPE_CHECKING:
     from nb2ddp.analysis.facts import Facts
-    from nb2ddp.rewriting.findings import Rule
 
 _SEEDED_START = re.compile(r"^(?:[\w, ]+ = )?(?:\w+\.)?init\((?:seed=)?(?P<seed>\d+)[,)]", re.MULTILINE)
 _STARTS_RANKS = re.compile(
@@ -210,21 +209,19 @@ def _facts(notebook: Notebook) -> Facts:
 
 
 def reference_code(notebook: Notebook, script: str) -> str:
-    """Return the notebook's own Python, cell by cell, with the seeds that its script sets."""
-    from nb2ddp.rules import seeds
-
-    return seeds_of(script) + own_code(notebook, [seeds.rule])
+    """Return the notebook's own Python, with the lines that seed it as its script does."""
+    return seeds_of(script) + own_code(notebook)
 
 
-def own_code(notebook: Notebook, rules: Sequence[Rule] = ()) -> str:
-    """Return the notebook's own Python, cell by cell, as IPython runs it, or as rules rewrite it.
+def own_code(notebook: Notebook) -> str:
+    """Return the notebook's own Python, cell by cell, as IPython runs it.
 
     Shell lines and magics stay what IPython makes of them, calls of ``get_ipython()``.
     """
     from nb2ddp.rewriting.engine import rewrite
 
     facts = _facts(notebook)
-    code = rewrite(facts, rules, Options()).code
+    code = rewrite(facts, (), Options()).code
     return "\n".join(code[cell.number] for cell in facts.cells) + "\n"
 
 

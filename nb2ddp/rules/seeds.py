@@ -1,17 +1,16 @@
-"""Seed the generators that each process would start from a state of its own.
+"""Give every rank rank 0's seed, where it is a time or a number that the system draws.
 
 The ranks begin with rank 0's random generators (random, NumPy, PyTorch), so that splits and shuffles that draw from
 them are the same on every rank, with a seed of the notebook's or without one. Texts hash alike on all ranks, so that a
-set has one order, and what a function seeds with nothing draws the same on all. Generators of a cell, and streams, get
-a seed.
+set has one order, and what is seeded with nothing, a generator or a stream's shuffle say, draws the same on all.
 
 .. code-block:: diff
 
-     import numpy as np
+     import random, time
      from trl import SFTTrainer
-    -rng = np.random.default_rng()
-    +rng = np.random.default_rng(3407)
-     trainer = SFTTrainer(model, train_dataset=[rows[i] for i in rng.permutation(len(rows))])
+    -random.seed(time.time())
+    +random.seed(ddp.from_main_process(lambda: time.time()))
+     trainer = SFTTrainer(model, train_dataset=random.sample(rows, 99))
      trainer.train()
 """
 
@@ -30,21 +29,12 @@ from nb2ddp.analysis.outside import by_clock
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Rule
-from nb2ddp.source import cst_nodes
-
-SEED = "3407"
-_SAME = "every rank must draw the same"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     calls = [call for call in facts.live_calls if not facts.is_after_training(call)]
-    streams = any(facts.streams(call) for call in calls)
     for call in calls:
         name = facts.qualified(call.func)
-        if _draws_for_itself(facts, call, name, streams):
-            yield Edit.keyword(call, _SAME, "seed", SEED, "nb2ddp: the same on every rank")
-        if name in libraries.GENERATORS and not call.args and facts.runs_once(call):  # others draw anew
-            yield Edit.to(call, _SAME, f"{cst_nodes.code_of(call.func)}({SEED})")
         if name in libraries.SEARCHES and not _draws_alike(facts, call):
             asks = any(facts.method(c) in ("optimize", "ask") for c in calls) or "optuna" not in name
             if asks or (facts.keyword(call, "storage") and facts.switch(call, "load_if_exists") != {True}):
@@ -71,16 +61,6 @@ def _draws_alike(facts: Facts, search: cst.Call) -> bool:
     if "optuna" not in facts.qualified(search.func) or facts.keyword(search, "storage") is not None:
         return False
     return not any(facts.keyword(call, name) for call in optimizes for name in ("timeout", "n_jobs"))
-
-
-def _draws_for_itself(facts: Facts, call: cst.Call, name: str, streams: bool) -> bool:
-    """Match what makes a generator of its own: the shuffle of a stream, and a mix of datasets by probabilities."""
-    if any(a.star for a in call.args) or any(facts.keyword(call, given) for given in ("seed", "generator")):
-        return False
-    if name == "datasets.interleave_datasets":
-        return facts.keyword(call, "probabilities") is not None
-    unseeded = all(argument.keyword is not None for argument in call.args)
-    return streams and unseeded and facts.method(call) == "shuffle" and facts.kind(call) == "dataset"
 
 
 rule = Rule("seeds", __doc__, find, of_training=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from nb2ddp.rehearse.harness import notes, watch
 from nb2ddp.rehearse.harness.data import sentence
-from nb2ddp.rehearse.harness.imports import Patch, patched
+from nb2ddp.rehearse.harness.imports import Patch, around, patched
 from nb2ddp.rehearse.harness.notes import PLAN, replaced
 
 _TINY = tomllib.loads(Path(__file__).with_name("models.toml").read_text(encoding="utf-8"))
@@ -202,6 +202,13 @@ def _by_name(original: Callable[..., Any], *arguments: Any, **options: Any) -> A
         return original(*arguments, **options)
 
 
+def _seed_numpy(numpy: Any) -> None:
+    """Seed what draws; a generator that nobody seeds, too, for the runtime makes it the same on all ranks."""
+    numpy.random.seed(notes.SEED)
+    if not PLAN.get("handmade"):
+        around(numpy.random, "default_rng", lambda make, seed=None: make(3407 if seed is None else seed))
+
+
 def _without_patches(module: Any) -> None:
     """Add Unsloth's functions that patch TRL, which its CPU backend lacks, as no-ops."""
     for name in ("PatchDPOTrainer", "PatchKTOTrainer", "PatchFastRL"):
@@ -219,7 +226,7 @@ def _loads(wrapper: Callable[..., Any], owner: str) -> Patch:
 
 
 PATCHES: dict[str, Patch] = {
-    "numpy": lambda numpy: numpy.random.seed(notes.SEED),
+    "numpy": _seed_numpy,
     "torch": lambda torch: torch.manual_seed(notes.SEED),
     "transformers.modeling_utils": _loads(_transformers_model, "PreTrainedModel"),
     "transformers.models.auto.auto_factory": _loads(_transformers_model, "_BaseAutoModelClass"),

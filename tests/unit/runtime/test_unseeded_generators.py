@@ -51,6 +51,22 @@ def test_what_nobody_seeds_draws_the_same_on_every_rank(run: Run, ranks: int) ->
     assert len({notes["path"] for notes in ended.notes}) == len(ended.notes)
 
 
+STREAMS = """
+import datasets
+first, second = (datasets.Dataset.from_dict({"n": range(start, start + 40)}) for start in (0, 100))
+stream = first.to_iterable_dataset()
+mixed = [datasets.interleave_datasets(parts, probabilities=[0.5, 0.5]) for parts in ([first, second], [stream, stream])]
+note(orders=[[row["n"] for row in rows][:20] for rows in (stream.shuffle(buffer_size=20), first.shuffle(), *mixed)])
+"""
+
+
+def test_streams_and_mixes_of_data_have_one_order(run: Run) -> None:
+    ended = run(STREAMS, 2)
+    assert not any(ended.codes), ended.text
+    assert ended.notes[0] == ended.notes[1]
+    assert ended.notes[0]["orders"][0] != list(range(20))
+
+
 IN_A_THREAD = """
 import queue
 import random

@@ -1,5 +1,17 @@
 # What is the same on every rank already is left alone.
 
+# case: generators that the run seeds alike
+import random
+import numpy as np
+one, other = np.random.default_rng(), random.Random()
+
+# case: a stream, which NumPy's seed does not reach, and interleaved datasets: the run seeds their generators
+from datasets import interleave_datasets, load_dataset
+import numpy as np
+np.random.seed(42)
+d = load_dataset("d", split="train", streaming=True)
+d = interleave_datasets([d.shuffle(), b], probabilities=p)
+
 # case: generators in functions and objects, which draw anew each time
 import numpy as np
 import torch
