@@ -314,12 +314,10 @@ def _rehearse_first(folder: Path) -> None:
         RehearsalError: it cannot be rehearsed.
     """
     from nb2ddp.rehearse import report
-    from nb2ddp.rehearse.progress import shown
     from nb2ddp.rehearse.rehearsal import rehearse as run_all
     from nb2ddp.rehearse.subject import subject_of
 
-    with shown(say) as display:
-        result = run_all(subject_of(folder), display=display)
+    result = run_all(subject_of(folder), say=say)
     for line in report.lines(result):
         say(line)
     if not result.passed:

@@ -1,4 +1,4 @@
-"""``nb2ddp rehearse``."""
+"""``nb2ddp rehearse``, and the options that it shares with ``nb2ddp prove``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -27,48 +27,59 @@ from nb2ddp.cli.common import (
 )
 from nb2ddp.options import Options
 from nb2ddp.plain_text import json_text
+from nb2ddp.waiting import waiting
+
+if TYPE_CHECKING:
+    from nb2ddp.rehearse.runs import Settings
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _AS_CONVERTED = "Convert the NOTEBOOK with this, as `nb2ddp convert` does."
+_OF_RUNS = (
+    click.option(
+        "--steps",
+        type=click.IntRange(min=1),
+        default=4,
+        show_default=True,
+        help="Number of optimizer steps of a Trainer; loops run whole.",
+    ),
+    option_for("nproc", type=click.IntRange(min=2), help="Number of processes."),
+    click.option(
+        "--data",
+        multiple=True,
+        metavar="NAME=PATH",
+        help="A local file (JSON, CSV, Parquet, text) in place of the data set NAME; may be repeated.",
+    ),
+    click.option(
+        "--python", metavar="PATH", help="The Python that has the training packages.  [default: this]"
+    ),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=1),
+        metavar="SECONDS",
+        help="Seconds without progress after which a run counts as hanging.  [default: by phase, 2 to 5 minutes]",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print only the report, as JSON, on stdout."),
+    click.option(
+        "--keep",
+        type=PathName(file_okay=False),
+        help="Keep all files that the runs write, in this folder.",
+    ),
+)
 
-steps_option = click.option(
-    "--steps",
-    type=click.IntRange(min=1),
-    default=4,
-    show_default=True,
-    help="Number of optimizer steps of a Trainer; loops run whole.",
-)
-data_option = click.option(
-    "--data",
-    multiple=True,
-    metavar="NAME=PATH",
-    help="A local file (JSON, CSV, Parquet, text) in place of the data set NAME; may be repeated.",
-)
-python_option = click.option(
-    "--python", metavar="PATH", help="The Python that has the training packages.  [default: this]"
-)
-timeout_option = click.option(
-    "--timeout",
-    type=click.FloatRange(min=1),
-    metavar="SECONDS",
-    help="Seconds without progress after which a run counts as hanging.  [default: by phase, 2 to 5 minutes]",
-)
-keep_option = click.option(
-    "--keep",
-    type=PathName(file_okay=False),
-    help="Keep all files that the runs write, in this folder.",
-)
+
+def run_options(command: _Command) -> _Command:
+    """Give a command the options of what is run; `run_settings` takes all but --json and --keep."""
+    for option in reversed(_OF_RUNS):
+        command = option(command)
+    return command
 
 
 @click.command()
 @click.argument("target", metavar="DIR|NOTEBOOK", type=PathName())
-@steps_option
-@option_for("nproc", type=click.IntRange(min=2), help="Number of processes.")
+@run_options
 @option_for("strategy", help=_AS_CONVERTED)
 @option_for("batch", help=_AS_CONVERTED)
-@data_option
-@python_option
-@timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print only the report, as JSON, on stdout.")
 @click.option("--html", type=PathName(dir_okay=False), help="Write the report as an HTML page.")
 @click.option(
     "--ledger",
@@ -76,19 +87,15 @@ keep_option = click.option(
     type=PathName(dir_okay=False),
     help="Append the result to FILE, as a line of JSON with the columns of nb2ddp's own ledger.",
 )
-@keep_option
 def rehearse(
     target: Path,
-    steps: int,
-    nproc: int,
-    data: Sequence[str],
-    python: str | None,
-    timeout: float | None,
     as_json: bool,
+    keep: Path | None,
+    strategy: str,
+    batch: str,
     html: Path | None,
     ledger: Path | None,
-    keep: Path | None,
-    **conversion: Any,
+    **runs: Any,
 ) -> None:
     """Run a converted script on this CPU for a few steps, and compare it with its notebook.
 
@@ -108,26 +115,22 @@ def rehearse(
     from nb2ddp.rehearse import report
     from nb2ddp.rehearse.ledger import append, row_of
     from nb2ddp.rehearse.ledger import unwritable as no_rows
-    from nb2ddp.rehearse.progress import shown
     from nb2ddp.rehearse.rehearsal import rehearse as run_all
-    from nb2ddp.rehearse.runs import Patience, Settings
     from nb2ddp.rehearse.subject import subject_of
 
-    files = data_files(data)
     if html is not None and (reason := unwritable(html)):
         raise click.UsageError(f"--html {html} cannot be written: {reason}.")
     if ledger is not None and (reason := no_rows(ledger)):
         raise click.UsageError(f"--ledger {ledger} cannot be written: {reason}.")
     if not target.exists():
         raise RehearsalError(f"{target} does not exist.")
-    options = _options(target, {"nproc": nproc, **conversion})
-    if keep is not None:
-        empty_folder(keep)
-    patience = Patience() if timeout is None else Patience(timeout, timeout, timeout)
-    settings = Settings(steps, nproc, files, python_of(python), patience)
-    with until_interrupted("interrupted; no process is left"), shown(say) as display:
-        display.phase(f"preparing {target.name or target}")
-        result = run_all(subject_of(target, options), settings, keep=keep, display=display)
+    options = _options(target, {"nproc": runs["nproc"], "strategy": strategy, "batch": batch})
+    settings = run_settings(keep, **runs)
+    with until_interrupted("interrupted; no process is left"):
+        say(title := f"preparing {target.name or target}")
+        with waiting(title):
+            subject = subject_of(target, options)
+        result = run_all(subject, settings, keep=keep, say=say)
     if as_json:
         echo(json_text(report.as_json(result)))
     else:
@@ -156,34 +159,37 @@ def _options(target: Path, values: dict[str, Any]) -> Options:
     return chosen(values)
 
 
-def data_files(data: Sequence[str]) -> dict[str, Path]:
-    """Return the files that stand for data sets; raises UsageError for one that is not there."""
+def run_settings(
+    keep: Path | None,
+    steps: int,
+    nproc: int,
+    data: Sequence[str],
+    python: str | None,
+    timeout: float | None,
+) -> Settings:
+    """Return what the options of `run_options` ask for, and make the folder of --keep.
+
+    Raises UsageError for a file or a Python that is not there, and for a folder that holds something.
+    """
+    from nb2ddp.rehearse.runs import Patience, Settings
+
     if wrong := [pair for pair in data if not all(pair.partition("="))]:
         raise click.UsageError(f"--data {wrong[0]} is not of the form NAME=PATH.")
     files = {name: Path(path) for name, _, path in (pair.partition("=") for pair in data)}
     if missing := [path for path in files.values() if not path.is_file()]:
         raise click.UsageError(f"there is no file {missing[0]}.")
-    return files
-
-
-def python_of(wanted: str | None) -> str:
-    """Return the Python that trains as a path from anywhere; the runs work in folders of their own."""
-    if wanted is None:
-        return sys.executable
-    found = shutil.which(wanted)
-    if found is None:
-        raise click.UsageError(f"--python {wanted} is no program that can be started.")
-    return os.path.abspath(found)  # a link stays a link: the Python of a virtual environment is one
-
-
-def empty_folder(folder: Path) -> None:
-    """Make the folder of --keep; raises UsageError where it holds something."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise click.UsageError(f"{folder} is not empty.")
-    except OSError as error:
-        raise click.UsageError(f"--keep {folder} cannot be made: {error.strerror}.") from None
+    if (found := shutil.which(python or sys.executable)) is None:
+        raise click.UsageError(f"--python {python} is no program that can be started.")
+    if keep is not None:
+        try:
+            keep.mkdir(parents=True, exist_ok=True)
+            if any(keep.iterdir()):
+                raise click.UsageError(f"{keep} is not empty.")
+        except OSError as error:
+            raise click.UsageError(f"--keep {keep} cannot be made: {error.strerror}.") from None
+    patience = Patience() if timeout is None else Patience(timeout, timeout, timeout)
+    # the runs work in folders of their own; a link stays a link: the Python of a virtual environment is one
+    return Settings(steps, nproc, files, os.path.abspath(found), patience)
 
 
 def _command_line(target: Path) -> str:

@@ -18,7 +18,6 @@ from nb2ddp.errors import RehearsalError
 from nb2ddp.rehearse.checks import data, figures, model, run
 from nb2ddp.rehearse.evidence import ADVICE, Evidence, Fault, Point, last_line
 from nb2ddp.rehearse.observed import Rank, failing_line, observe
-from nb2ddp.rehearse.progress import Display
 from nb2ddp.rehearse.runs import REFERENCE, Run, Settings, execute, prepare
 from nb2ddp.rehearse.subject import Subject
 from nb2ddp.secrets import masker
@@ -26,8 +25,8 @@ from nb2ddp.secrets import masker
 _MORE_ROWS = 8192  # for a notebook that takes half a percent of its data set
 _NEEDS_GPU = re.compile(r"\b(?:CUDA|cuda|GPUs?|NVIDIA|[Cc]uda error)\b")
 _TOO_FEW = ("IndexError", "num_samples=0")
-_DEFAULT, _SILENT = Settings(), Display()
-Execute = Callable[[Sequence[Run], Settings, Path, Callable[[Mapping[str, str]], None]], None]
+_DEFAULT = Settings()
+Execute = Callable[[Sequence[Run], Settings, Path, str], None]
 Outcome = Literal["same", "different", "fails", "hangs", "reordered"]
 
 POINTS: tuple[Callable[[Evidence], Point], ...] = (
@@ -113,12 +112,12 @@ def rehearse(
     settings: Settings = _DEFAULT,
     *,
     keep: Path | None = None,
-    display: Display = _SILENT,
+    say: Callable[[str], None] = lambda title: None,
     start: Execute = execute,
 ) -> Rehearsal:
     """Run the subject in one process and in several, and check the points.
 
-    ``keep``: a folder for all that the runs write; else it is temporary. ``display`` is told of each phase.
+    ``keep``: a folder for all that the runs write; else it is temporary. ``say`` gets the title of each phase.
     ``start`` makes the runs: other processes than those of `execute` where tests have some ready.
 
     Raises:
@@ -131,8 +130,8 @@ def rehearse(
     work = scratch / "runs" if keep is None else keep.resolve()
 
     def run_all(title: str, *runs: Run) -> list[Rank]:
-        display.phase(title)
-        start(runs, settings, scratch, display.status)
+        say(title)
+        start(runs, settings, scratch, title)
         return observe(runs[0])
 
     def run_alone(title: str, again: str = "") -> tuple[Rank, Run, Run]:
@@ -150,7 +149,7 @@ def rehearse(
         _check(reference, one, settings.python)
         several = prepare(work, "several", subject, settings, SCRIPT, settings.nproc)
         ranks = run_all(f"{settings.nproc} processes: the script", several)
-        display.phase("comparing")
+        say("comparing")
         (single,) = observe(alone)
         evidence = Evidence(several, reference, single, alone, ranks, subject.other_losses, subject.handmade)
         if subject.handmade:

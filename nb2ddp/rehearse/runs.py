@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,13 @@ from nb2ddp.ddp_folder import SCRIPT, shards
 from nb2ddp.launch.command import LAUNCHER_VARIABLES, torchrun_command, torchrun_environment
 from nb2ddp.launch.processes import RUN_ID_VARIABLE, end_processes, end_with_parent, processes_of
 from nb2ddp.rehearse.subject import Subject
+from nb2ddp.waiting import waiting
 
 REFERENCE = "notebook.py"
 """The notebook's own code, which a run may run instead of the converted script."""
 
 _WARDEN = Path(__file__).parent / "harness" / "warden.py"
-_TELL_EVERY = 0.5  # seconds
+_EVERY = 0.5  # seconds between two looks at what the ranks do
 _GRACE = 3.0  # seconds that processes get to end by themselves
 _COPIED_BYTES = 200 << 20  # more than this beside a notebook is not copied
 _OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
@@ -169,38 +170,34 @@ def _start(run: Run, settings: Settings, scratch: Path) -> subprocess.Popen[byte
         )
 
 
-def execute(
-    runs: Sequence[Run],
-    settings: Settings,
-    scratch: Path,
-    tell: Callable[[Mapping[str, str]], None] = lambda states: None,
-) -> None:
+def execute(runs: Sequence[Run], settings: Settings, scratch: Path, title: str) -> None:
     """Make the runs, at the same time, and return when all their processes are gone.
 
-    ``scratch`` has a short name: the paths of Unix sockets in it may have about 100 characters. ``tell`` gets
-    what each process is doing whenever that may have changed.
+    ``scratch`` has a short name: the paths of Unix sockets in it may have about 100 characters. While they run,
+    ``title`` is shown with what each process is doing.
     """
     living: dict[str, tuple[Run, subprocess.Popen[bytes]]] = {}
-    following, told = Following(runs), 0.0
+    following, looked = Following(runs), 0.0
     try:
-        for run in runs:
-            living[run.name] = run, _start(run, settings, scratch)
-        while living:
-            time.sleep(0.1)
-            if time.monotonic() - told > _TELL_EVERY:
-                told = time.monotonic()
-                tell(following.states())
-            for run, process in list(living.values()):
-                if process.poll() is not None:
-                    run.left = _left(run)
-                elif _hangs(run, settings.patience, following):
-                    following.show_stacks(run)
-                else:
-                    continue
-                run.seconds = time.time() - run.started
-                del living[run.name]
-                _end(run, process)
-        tell(following.states())
+        with waiting(title) as line:
+            for run in runs:
+                living[run.name] = run, _start(run, settings, scratch)
+            while living:
+                time.sleep(0.1)
+                if time.monotonic() - looked > _EVERY:
+                    looked = time.monotonic()
+                    states = (f"{name}: {state}" for name, state in following.states().items())
+                    line.update(f"{title}: {', '.join(states)}")
+                for run, process in list(living.values()):
+                    if process.poll() is not None:
+                        run.left = _left(run)
+                    elif _hangs(run, settings.patience, following):
+                        following.show_stacks(run)
+                    else:
+                        continue
+                    run.seconds = time.time() - run.started
+                    del living[run.name]
+                    _end(run, process)
     finally:
         for run, process in living.values():
             _end(run, process)

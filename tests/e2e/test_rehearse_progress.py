@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,25 +14,23 @@ from click.testing import CliRunner
 
 import nb2ddp.waiting
 from nb2ddp.cli import main
-from nb2ddp.rehearse.progress import Display
-from nb2ddp.rehearse.runs import Following, Run
+from nb2ddp.rehearse import runs
+from nb2ddp.rehearse.runs import Following, Run, Settings
 from tests.e2e.test_magic import DATA, LOOP, MODEL
 from tests.support.helpers import notebook
 
 
-def test_each_phase_is_a_line_and_a_long_one_says_more(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_long_phase_says_what_its_processes_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nb2ddp.waiting, "FIRST_SECONDS", 0.0)
-    said: list[str] = []
-    with nb2ddp.waiting.waiting("") as line:
-        display = Display(said.append, line)
-        display.phase("preparing")
-        display.phase("2 processes")
-        display.status({"rank 0": "step 1"})
-        time.sleep(0.5)
-    assert said == ["preparing", "2 processes"]
+    (tmp_path / "notes-0.jsonl").write_text(json.dumps({"kind": "step", "number": 1}) + "\n")
+    command = [sys.executable, "-c", "import time; time.sleep(1.5)"]
+    monkeypatch.setattr(runs, "_start", lambda *_: subprocess.Popen(command, start_new_session=True))
+    run = Run("several", "script", tmp_path, tmp_path, 1, started=time.time())
+    runs.execute([run], Settings(), tmp_path, "2 processes")
     assert "] 2 processes: rank 0: step 1" in capsys.readouterr().err
+    assert not run.hung
 
 
 def test_notes_are_read_as_they_are_written(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import atexit
 import functools
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from nb2ddp.rehearse.runs import Run, Settings
@@ -25,12 +25,7 @@ def _server() -> RankServer:
     return server
 
 
-def forked(
-    runs: Sequence[Run],
-    settings: Settings,
-    scratch: Path,
-    tell: Callable[[Mapping[str, str]], None] = lambda states: None,
-) -> None:
+def forked(runs: Sequence[Run], settings: Settings, scratch: Path, title: str) -> None:
     """Make the runs of a rehearsal, as `nb2ddp.rehearse.runs.execute` does, in forked processes."""
     server = _server()
     jobs = []
