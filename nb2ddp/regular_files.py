@@ -36,8 +36,9 @@ def bytes_of(path: Path, most: int = _MOST_BYTES) -> bytes:
         OSError: it is no regular file, cannot be read, or has over ``most`` bytes.
     """
     with open(path, "rb", opener=opened) as file:
-        data = file.read(most + 1)
-    if len(data) > most:
+        is_large = os.fstat(file.fileno()).st_size > most
+        data = b"" if is_large else file.read(most + 1)  # some files of the system have no size
+    if is_large or len(data) > most:
         raise OSError(errno.EFBIG, f"it has over {most // 1_000_000} MB")
     return data
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 from libcst import matchers
+from libcst.helpers import get_full_name_for_node
 
 from nb2ddp import libraries
 from nb2ddp.source import cst_nodes, ipython_syntax
@@ -234,24 +235,22 @@ class Walker(cst.CSTVisitor):
     def _on_Import(self, node: cst.Import) -> None:
         for alias in node.names:
             self._stores.add(root_of(alias.name))
-            full = _dotted(alias.name)
-            if alias.asname is not None and isinstance(alias.asname.name, cst.Name):
-                self._import(alias.asname.name.value, full, node)
+            first = alias.evaluated_name.partition(".")[0]
+            if alias.evaluated_alias is not None:
+                self._import(alias.evaluated_alias, alias.evaluated_name, node)
             else:
-                first = full.partition(".")[0]
                 self._import(first, first, node)
 
     def _on_ImportFrom(self, node: cst.ImportFrom) -> None:
-        module = "." * len(node.relative) + (_dotted(node.module) if node.module else "")
+        module = "." * len(node.relative) + ".".join(imported_modules(node))
         if node.module is not None:
             self._stores.add(root_of(node.module))
         if isinstance(node.names, cst.ImportStar):
             self._seen.stars.append(_PYLAB.sub("matplotlib.pyplot", module))
             return
         for alias in node.names:
-            name = alias.asname.name if alias.asname is not None else alias.name
-            if isinstance(name, cst.Name):
-                self._import(name.value, f"{module}.{_dotted(alias.name)}", node)
+            name = alias.evaluated_alias or alias.evaluated_name
+            self._import(name, f"{module}.{alias.evaluated_name}", node)
 
     def _import(self, name: str, target: str, node: cst.CSTNode) -> None:
         self._seen.imports.setdefault(name, []).append(_PYLAB.sub("matplotlib.pyplot", target))
@@ -275,8 +274,8 @@ class Walker(cst.CSTVisitor):
 
 def imported_modules(node: cst.Import | cst.ImportFrom) -> list[str]:
     if isinstance(node, cst.Import):
-        return [_dotted(alias.name) for alias in node.names]
-    return [_dotted(node.module)] if node.module is not None else []
+        return [alias.evaluated_name for alias in node.names]
+    return [name] if node.module and (name := get_full_name_for_node(node.module)) else []
 
 
 def root_of(node: cst.BaseExpression) -> cst.BaseExpression:
@@ -290,13 +289,3 @@ def last_name(node: cst.BaseExpression) -> str:
     """Return ``opt`` of ``self.opt``; "" for what is no name."""
     node = node.attr if isinstance(node, cst.Attribute) else node
     return node.value if isinstance(node, cst.Name) else ""
-
-
-def _dotted(node: cst.CSTNode) -> str:
-    match node:
-        case cst.Name(value=name):
-            return name
-        case cst.Attribute(value=value, attr=attr):
-            return f"{_dotted(value)}.{attr.value}"
-        case _:
-            return ""

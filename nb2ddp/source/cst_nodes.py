@@ -7,7 +7,7 @@ compose. Nothing outside the edited spot changes, whitespace and comments includ
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import libcst as cst
 from libcst import matchers
@@ -74,16 +74,6 @@ def with_keyword(call: cst.Call, name: str, value: str, comment: str = "") -> cs
     return call.with_changes(args=[*before, last, new])
 
 
-def without_keyword(call: cst.Call, name: str) -> cst.Call:
-    """Return ``call`` without the keyword argument ``name``; the last argument keeps the closing layout."""
-    kept = [a for a in call.args if a.keyword is None or a.keyword.value != name]
-    if len(kept) == len(call.args):
-        return call
-    if kept and call.args[-1] is not kept[-1]:
-        kept[-1] = _closing_like(kept[-1], call.args[-1])
-    return call.with_changes(args=kept)
-
-
 def with_dict_items(node: cst.Dict, items: dict[str, str]) -> cst.Dict:
     """Return ``node`` with these ``"key": value`` items: its own replaced, others at its start, in lines as its own."""
     kept, missing = [], {**items}
@@ -125,29 +115,29 @@ def deferred(node: cst.CSTNode, function: str, given: Sequence[str] = ()) -> cst
 
     ``given`` are names that the lambda would not see, as in ``lambda x=x: node``.
     """
-    assert isinstance(node, cst.BaseExpression)
-    equal = cst.AssignEqual(whitespace_before=_NO_SPACE, whitespace_after=_NO_SPACE)
-    params = [cst.Param(cst.Name(name), default=cst.Name(name), equal=equal) for name in given]
-    return wrapped(cst.Lambda(params=cst.Parameters(params=params), body=node), function)
+    return _called_with_lambda(function, node, {name: cst.Name(name) for name in given})
 
 
 def agreed(node: cst.CSTNode, function: str) -> cst.Call:
     """Return ``function(lambda answer=node: answer)``: all ranks evaluate ``node``, the function decides for which."""
-    assert isinstance(node, cst.BaseExpression)
-    equal = cst.AssignEqual(whitespace_before=_NO_SPACE, whitespace_after=_NO_SPACE)
-    if isinstance(node, cst.NamedExpr):
-        node = parenthesised(node)
-    answer = cst.Param(cst.Name("answer"), default=node, equal=equal)
-    return wrapped(cst.Lambda(params=cst.Parameters(params=[answer]), body=cst.Name("answer")), function)
+    return _called_with_lambda(function, cst.Name("answer"), {"answer": node})
+
+
+def _called_with_lambda(function: str, body: cst.CSTNode, given: Mapping[str, cst.CSTNode]) -> cst.Call:
+    assert isinstance(body, cst.BaseExpression)
+    equal = cst.AssignEqual(_NO_SPACE, _NO_SPACE)
+    params = []
+    for name, value in given.items():
+        assert isinstance(value, cst.BaseExpression)
+        value = parenthesised(value) if isinstance(value, cst.NamedExpr) else value
+        params.append(cst.Param(cst.Name(name), default=value, equal=equal))
+    return wrapped(cst.Lambda(params=cst.Parameters(params=params), body=body), function)
 
 
 def parenthesised(node: cst.BaseExpression) -> cst.BaseExpression:
     """Return ``node`` in parentheses, unless it needs none wherever an expression may stand."""
-    if isinstance(
-        node, cst.Name | cst.Call | cst.Attribute | cst.Subscript | cst.BaseNumber | cst.BaseString
-    ):
-        return node
-    if node.lpar:
+    closed = cst.Name | cst.Call | cst.Attribute | cst.Subscript | cst.BaseNumber | cst.BaseString
+    if node.lpar or isinstance(node, closed):
         return node
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
@@ -276,10 +266,7 @@ def method_of(call: cst.Call) -> str:
 
 def keyword_of(call: cst.Call, name: str) -> cst.BaseExpression | None:
     """Return the value of the keyword argument ``name``; None where the call has none."""
-    for argument in call.args:
-        if argument.keyword is not None and argument.keyword.value == name:
-            return argument.value
-    return None
+    return next((arg.value for arg in call.args if arg.keyword and arg.keyword.value == name), None)
 
 
 def unnamed(arguments: Sequence[cst.Arg]) -> list[cst.BaseExpression]:
@@ -316,15 +303,11 @@ def target_names(target: cst.CSTNode) -> set[str]:
 
 def string_value(node: cst.CSTNode | None) -> str | None:
     """Return the text of a plain string literal; None for anything else."""
-    value: str | bytes | None
-    if isinstance(node, cst.SimpleString) and "\\" not in node.value:
-        value = node.evaluated_value
-    elif isinstance(node, cst.SimpleString | cst.ConcatenatedString):
-        with warnings.catch_warnings():  # escapes like "\d" are the notebook's own affair
-            warnings.simplefilter("ignore")
-            value = node.evaluated_value
-    else:
+    if not isinstance(node, cst.SimpleString | cst.ConcatenatedString):
         return None
+    with warnings.catch_warnings():  # escapes like "\d" are the notebook's own affair
+        warnings.simplefilter("ignore")
+        value = node.evaluated_value
     return value if isinstance(value, str) else None
 
 
@@ -345,11 +328,9 @@ def one_line(node: cst.CSTNode) -> str:
 
 def _equal_like(arguments: Sequence[cst.Arg]) -> cst.AssignEqual:
     """Return ``x = y`` or ``x=y``, as the call's other keyword arguments are written."""
-    for argument in reversed(arguments):
-        if argument.keyword is not None and isinstance(argument.equal, cst.AssignEqual):
-            spaced = not argument.equal.whitespace_before.empty
-            return cst.AssignEqual(_SPACE if spaced else _NO_SPACE, _SPACE if spaced else _NO_SPACE)
-    return cst.AssignEqual(_NO_SPACE, _NO_SPACE)
+    equals = (arg.equal for arg in reversed(arguments) if isinstance(arg.equal, cst.AssignEqual))
+    space = _NO_SPACE if (last := next(equals, None)) is None or last.whitespace_before.empty else _SPACE
+    return cst.AssignEqual(space, space)
 
 
 def _separator_like(before: Sequence[cst.Arg]) -> cst.BaseParenthesizableWhitespace:
@@ -381,18 +362,3 @@ def _line_end(gap: cst.ParenthesizedWhitespace, comment: str) -> cst.Comma:
         last_line=gap.last_line,
     )
     return cst.Comma(whitespace_after=ending)
-
-
-def _closing_like(argument: cst.Arg, gone: cst.Arg) -> cst.Arg:
-    """Return ``argument`` as the last one, closed as ``gone`` was; its own comment stays."""
-    comma, after = gone.comma, gone.whitespace_after_arg
-    own = argument.comma.whitespace_after if isinstance(argument.comma, cst.Comma) else None
-    if not isinstance(own, cst.ParenthesizedWhitespace):
-        return argument.with_changes(comma=comma, whitespace_after_arg=after)
-    if isinstance(comma, cst.Comma):
-        if isinstance(comma.whitespace_after, cst.ParenthesizedWhitespace):
-            closing = comma.whitespace_after.with_changes(first_line=own.first_line, empty_lines=())
-            comma = comma.with_changes(whitespace_after=closing)
-    elif isinstance(after, cst.ParenthesizedWhitespace):
-        after = after.with_changes(first_line=own.first_line, empty_lines=())
-    return argument.with_changes(comma=comma, whitespace_after_arg=after)

@@ -5,13 +5,10 @@ Links to pages of GitHub, Gist, Colab, Hugging Face, GitLab and nbviewer stand f
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import select
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -97,8 +94,10 @@ def read_input(
         return read_notebook(what.path), None
     most_bytes = MOST_BYTES if most_bytes is None else most_bytes
     if what.kind == "stdin":
-        end = time.monotonic() + TIME_LIMIT
-        text = decoded(_limited(sys.stdin.buffer, "standard input", most_bytes, end), "standard input")
+        name, limit = "standard input", most_bytes
+        # its raw stream: another thread that still waits for the buffered one keeps Python from ending
+        stream = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
+        text = decoded(_in_time(lambda: _limited(stream, name, limit), name), name)
     elif what.kind == "kaggle":
         if kaggle is None:
             raise NotebookError(f"{what.text}: notebooks of Kaggle are not read here.")
@@ -158,19 +157,18 @@ def download(address: str, most_bytes: int, *, public_only: bool = False) -> byt
 
     Raises NotebookError: it cannot be reached, is not there, is too large, or takes too long.
     """
-    end = time.monotonic() + TIME_LIMIT
 
     def fetched() -> bytes:
-        data = _get(address, public_only, most_bytes, end)
+        data = _get(address, public_only, most_bytes)
         if not address.startswith(f"{_GISTS}/"):
             return data
-        return _get(_file_of_gist(data, address), public_only, most_bytes, end)
+        return _get(_file_of_gist(data, address), public_only, most_bytes)
 
-    return _in_time(fetched, end, _shown(address))
+    return _in_time(fetched, _shown(address))
 
 
-def _in_time(work: Callable[[], bytes], end: float, shown: str) -> bytes:
-    """Return what ``work`` returns until ``end``, in a thread that is left behind then.
+def _in_time(work: Callable[[], bytes], shown: str) -> bytes:
+    """Return what ``work`` returns within the time limit, in a thread that is left behind then.
 
     A timeout of a socket begins anew with each byte, and looking up a name has none.
     """
@@ -184,7 +182,7 @@ def _in_time(work: Callable[[], bytes], end: float, shown: str) -> bytes:
 
     threading.Thread(target=run, daemon=True).start()
     try:
-        return made.result(max(0.0, end - time.monotonic()))
+        return made.result(TIME_LIMIT)
     except TimeoutError:
         raise NotebookError(_SLOW.format(shown, TIME_LIMIT)) from None
 
@@ -202,7 +200,7 @@ def _file_of_gist(answer: bytes, address: str) -> str:
     raise NotebookError(f"The gist at {address} holds no .ipynb file.")
 
 
-def _get(address: str, public_only: bool, most_bytes: int, end: float) -> bytes:
+def _get(address: str, public_only: bool, most_bytes: int) -> bytes:
     import http.client
     import urllib.error
     import urllib.request
@@ -215,7 +213,7 @@ def _get(address: str, public_only: bool, most_bytes: int, end: float) -> bytes:
         with _opener(public_only).open(request, timeout=_SILENCE) as answer:
             if (answer.length or 0) > most_bytes:
                 raise NotebookError(_LARGE.format(shown, most_bytes / 1e6))
-            data = _limited(answer, shown, most_bytes, end)
+            data = _limited(answer, shown, most_bytes)
             if answer.length:  # what the server has announced and not sent
                 raise NotebookError(f"{shown} broke off after {len(data)} bytes; try again.")
             return data
@@ -260,25 +258,11 @@ def _opener(public_only: bool) -> Any:
     return urllib.request.build_opener(no_proxy, PublicHTTPHandler(), PublicHTTPSHandler(), Redirections())
 
 
-def _limited(stream: IO[bytes], shown: str, most_bytes: int, end: float) -> bytes:
-    """Return all of a stream, which may be neither too large nor too slow."""
-    pieces, size = [], 0
-    # read1 gives what is there: a server that sends a byte a second must not outlast the limit
-    read = getattr(stream, "read1", stream.read)
-    while _comes(stream, end) and (piece := read(_PIECE)):
-        pieces.append(piece)
-        size += len(piece)
-        if size > most_bytes:
+def _limited(stream: IO[bytes], shown: str, most_bytes: int) -> bytes:
+    """Return all of a stream, which may not be too large."""
+    data = bytearray()
+    while piece := stream.read(_PIECE):
+        data += piece
+        if len(data) > most_bytes:
             raise NotebookError(_LARGE.format(shown, most_bytes / 1e6))
-    if time.monotonic() > end:
-        raise NotebookError(_SLOW.format(shown, TIME_LIMIT))
-    return b"".join(pieces)
-
-
-def _comes(stream: IO[bytes], end: float) -> bool:
-    """Wait for what comes through a pipe; return whether there is time left."""
-    left = end - time.monotonic()
-    if stream is getattr(sys.stdin, "buffer", None):
-        with contextlib.suppress(OSError, ValueError):  # it is no file that can be waited for
-            return left > 0 and bool(select.select([stream], [], [], left)[0])
-    return left > 0
+    return bytes(data)

@@ -7,7 +7,6 @@ IPython's own transformer does the work, so that ``!`` inside a string, a contin
 from __future__ import annotations
 
 import ast
-import itertools
 import re
 import tokenize
 import warnings
@@ -46,11 +45,7 @@ _PYLAB_IMPORTS = (
 _AIMPORT = re.compile(
     r"""^([ \t]*)get_ipython\(\)\.run_line_magic\(['"]aimport['"], ['"]([\w., ]*\w)['"]\)[ \t]*$"""
 )
-_STANDS_ALONE = re.compile(r"[ \t]*[!%](?![!%])(?:.*[^\\])?")
-_AT_THE_TOP = re.compile(r"[ \t]*(?:#.*)?|[!%](?![!%])(?:.*[^\\])?")
-_NAME = re.compile(r"\b_magic_(\d+)_$", re.MULTILINE)
-_MANY = 20  # lines
-_TOO_MANY = "IPython gives up on more than 500 magics below other code: split the cell"
+_TOO_MANY = "IPython gives up on more than 500 magics: split the cell"
 _OPTIONS = re.compile(r"^(?:-\w+\s+(?:\d+\s+)?)*")
 _CELL_MAGIC = re.compile(r"\A((?:[ \t]*(?:#[^\n]*)?\n)*)%%([A-Za-z!][\w]*)([^\n]*)\n?(.*)\Z", re.DOTALL)
 
@@ -115,45 +110,11 @@ def runs_nothing(arguments: str) -> bool:
 
 
 def _transform(source: str) -> PythonText:
-    """Transform a cell; magics that stand alone one by one, for IPython's time is quadratic in those of a text.
+    from IPython.core.inputtransformer2 import TRANSFORM_LOOP_LIMIT, TransformerManager
 
-    Names stand in their places meanwhile. A magic with an open bracket or quote hides what follows from IPython, and
-    a name may stand in a string: such a cell is transformed as a whole.
-    """
-    from IPython.core.inputtransformer2 import TRANSFORM_LOOP_LIMIT
-
-    lines = source.split("\n")
-    head = len([*itertools.takewhile(_AT_THE_TOP.fullmatch, lines)])
-    magics = [number for number, line in enumerate(lines) if _MAGIC_LINE.match(line)]
-    below = [number for number in magics if number >= head]
-    if len(below) > TRANSFORM_LOOP_LIMIT:
-        raise SyntaxError(_TOO_MANY, ("cell", below[TRANSFORM_LOOP_LIMIT] + 1, None, None))
-    alone = {number: lines[number].lstrip() for number in magics if _STANDS_ALONE.fullmatch(lines[number])}
-    if len(alone) < _MANY or not all(_is_balanced(lines[number]) for number in magics):
-        return _transformed(source)
-    for number, magic in alone.items():
-        lines[number] = lines[number].replace(magic, f"_magic_{number}_", 1)
-    try:
-        made = _transformed("\n".join(lines))
-        statements = (node.value for node in ast.walk(ast.parse(made.text)) if isinstance(node, ast.Expr))
-    except (SyntaxError, ValueError, RecursionError):
-        return _transformed(source)
-    if not {f"_magic_{n}_" for n in alone} <= {s.id for s in statements if isinstance(s, ast.Name)}:
-        return _transformed(source)
-    text = _NAME.sub(lambda name: _transformed(alone[int(name[1])]).text.removesuffix("\n"), made.text)
-    return PythonText(text, made.lines)
-
-
-def _is_balanced(line: str) -> bool:
-    pairs = (("(", ")"), ("[", "]"), ("{", "}"))
-    return all(line.count(a) == line.count(b) for a, b in pairs) and not (
-        line.count("'") % 2 or line.count('"') % 2
-    )
-
-
-def _transformed(source: str) -> PythonText:
-    from IPython.core.inputtransformer2 import TransformerManager
-
+    magics = [number for number, line in enumerate(source.split("\n"), 1) if _MAGIC_LINE.match(line)]
+    if len(magics) > TRANSFORM_LOOP_LIMIT:
+        raise SyntaxError(_TOO_MANY, ("cell", magics[TRANSFORM_LOOP_LIMIT], None, None))
     if first := _INDENTED.match(source):  # as IPython did until it took the indentation that all lines have
         source = re.sub(f"^{first[1]}", "", source, flags=re.MULTILINE)
     try:

@@ -6,6 +6,7 @@ import difflib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 _FEW = 400  # lines of both sides, up to which difflib finds the nicest match
 _WIDTHS = (1, 4, 16)  # lines that are unique together
@@ -66,17 +67,16 @@ class LineMatcher(difflib.SequenceMatcher[str]):
         at = {lines: n for n, lines in enumerate(after, b) if counts[1][lines] == 1}
         pairs = [(n, at[lines]) for n, lines in enumerate(before, a) if counts[0][lines] == 1 and lines in at]
         ends: list[int] = []  # the line of the right side that ends the best run of each length
-        best: list[int] = []  # the pair that it belongs to
-        before_it: list[int | None] = []
-        for number, (_, y) in enumerate(pairs):
-            length = bisect_left(ends, y)
-            before_it.append(best[length - 1] if length else None)
-            ends[length : length + 1], best[length : length + 1] = [y], [number]
+        runs: list[Any] = []  # those runs: the last pair, and the run before it
+        for pair in pairs:
+            length = bisect_left(ends, pair[1])
+            ends[length : length + 1] = [pair[1]]
+            runs[length : length + 1] = [(pair, runs[length - 1] if length else None)]
         chain: list[tuple[int, int]] = []
-        at_pair = best[-1] if best else None
-        while at_pair is not None:
-            chain.append(pairs[at_pair])
-            at_pair = before_it[at_pair]
+        run = runs[-1] if runs else None
+        while run is not None:
+            chain.append(run[0])
+            run = run[1]
         return chain[::-1]
 
     def _nearest(self, a: int, a_end: int, b: int, b_end: int) -> Iterator[tuple[int, int, int]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
-import os
 import re
 import sys
 import warnings
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nb2ddp.errors import NotebookError
-from nb2ddp.regular_files import bytes_of, opened
+from nb2ddp.regular_files import bytes_of
 from nb2ddp.source.marimo import is_marimo, marimo_cells
 
 MOST_BYTES = 100_000_000
@@ -92,7 +92,7 @@ def parse_notebook(path: Path, text: str) -> Notebook:
     Raises NotebookError for a text that is no notebook, or is too much to be read.
     """
     if len(text) > MOST_BYTES:
-        raise NotebookError(_too_large(path, len(text)))
+        raise NotebookError(_TOO_LARGE.format(path, MOST_BYTES / 1e6))
     if sum(map(text.count, "{[")) > _MOST_CONTAINERS or text.count(",") > _MOST_VALUES:
         raise NotebookError(f"{path} holds more than a notebook's cells; {_CLEAR}")
     node = _percent(path, text) if path.suffix == ".py" else _ipynb(path, text)
@@ -230,25 +230,20 @@ def _indent(line: str) -> int:
 def _text(path: Path) -> str:
     """Return the text of a regular file. Pipes and devices are not opened for long: they may never end."""
     try:
-        with open(path, "rb", opener=opened) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > MOST_BYTES:
-                raise NotebookError(_too_large(path, size))
-            data = file.read(MOST_BYTES)
+        data = bytes_of(path, MOST_BYTES)
     except FileNotFoundError:
         raise NotebookError(f"{path} does not exist.") from None
     except IsADirectoryError:
         raise NotebookError(f"{path} is a folder; name a notebook in it.") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        if getattr(error, "errno", None) == errno.EFBIG:
+            raise NotebookError(_TOO_LARGE.format(path, MOST_BYTES / 1e6)) from None
         raise NotebookError(f"{path} cannot be read: {getattr(error, 'strerror', error)}.") from None
     return decoded(data, path)
 
 
 _CLEAR = "clear its outputs with `jupyter nbconvert --clear-output --inplace`."
-
-
-def _too_large(path: Path, size: int) -> str:
-    return f"{path} has {size / 1e6:.0f} MB, and {MOST_BYTES / 1e6:.0f} MB are read at most; {_CLEAR}"
+_TOO_LARGE = f"{{}} is larger than {{:.0f}} MB; {_CLEAR}"
 
 
 def decoded(data: bytes, shown: object) -> str:

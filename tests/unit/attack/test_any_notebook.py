@@ -90,7 +90,7 @@ def test_a_mistake_is_named_with_its_cell_and_line(cell: str, line: int, why: st
         "md:form\x0cfeed\x1cand\x85others\u2028too",
         "x = 1\n\x0cy = 2",
         "x = '\ud800'",
-        "!ls\n" * 600,
+        "!ls\n" * 400,
         "    !ls\n    x = 1",
         "# -*- coding: utf-16 -*-\nx = 1",
         "x = " + "(" * 150 + "1" + ")" * 150,
@@ -315,7 +315,7 @@ def test_a_huge_file_is_refused_unread(here: Path) -> None:
     with open("x.ipynb", "wb") as file:
         file.truncate(5_000_000_000)  # a hole: no disk
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert "x.ipynb has 5000 MB" in run("convert", "x.ipynb").output
+    assert "x.ipynb is larger than 100 MB" in run("convert", "x.ipynb").output
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
 
 

@@ -156,28 +156,6 @@ def test_a_keyword_that_is_there_gets_the_value(before: str, after: str) -> None
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("f(gone=1)", "f()"),
-        ("f(a, gone=1)", "f(a)"),
-        ("f(gone=1, b=2)", "f(b=2)"),
-        ("f(a, gone=1, b=2)", "f(a, b=2)"),
-        ("f( a, gone=1 )", "f( a )"),
-        ("f(a, gone=1, )", "f(a, )"),
-        ("f(\n    a,\n    gone=1,\n)", "f(\n    a,\n)"),
-        ("f(\n    a,\n    gone=1)", "f(\n    a)"),
-        ("f(\n    a,  # one\n    gone=1,  # two\n)", "f(\n    a,  # one\n)"),
-        ("f(\n    a,  # one\n    gone=1  # two\n)", "f(\n    a  # one\n)"),
-        ("f(\n    gone=1,  # one\n    b=2,  # two\n)", "f(\n    b=2,  # two\n)"),
-        ("f(a, b=2)", "f(a, b=2)"),
-        ("f(a, **gone)", "f(a, **gone)"),
-    ],
-)
-def test_a_keyword_goes_and_the_rest_keeps_its_layout(before: str, after: str) -> None:
-    check(cst_nodes.without_keyword(call_of(before), "gone"), after)
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
         ("{}", '{"k": v, "l": w}'),
         ('{"a": 1}', '{"k": v, "l": w, "a": 1}'),
         ('{ "a": 1 }', '{ "k": v, "l": w, "a": 1 }'),

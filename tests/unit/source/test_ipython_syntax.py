@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
-import random
 from collections.abc import Iterator
 
 import pytest
 
 from nb2ddp.jupyter.arguments import ARGUMENTS
-from nb2ddp.source.ipython_syntax import _transformed, runs_nothing, to_python
+from nb2ddp.source.ipython_syntax import runs_nothing, to_python
 from tests.support import CORPUS
 
 
@@ -307,34 +306,6 @@ def test_lines_of_real_cells_lead_back_to_themselves() -> None:
                 assert written[number - 1] == line, source
                 checked += 1
     assert checked > 10_000
-
-
-MIXED = (
-    "x{i} = {i}\n!echo {i}",
-    "%pip install package{i}",
-    's{i} = """\n!no command\n%time no magic\n"""',
-    "if x{i}:\n    !ls {i} (\n%cd ..",
-    "if x{i}:\n    !ls {i}\n    %cd ..\n%ls",
-    "files{i} = !ls *.py \\\n    -l",
-    "y{i} = f(\n    {i},\n)",
-    "x{i}?",
-    "%time z{i} = {i}",
-    "!echo 'unbalanced {i}",
-)
-
-
-@pytest.mark.parametrize(
-    "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(8, 24))]
-)
-def test_pieces_of_a_cell_give_what_the_whole_cell_gives(seed: int) -> None:
-    rng = random.Random(seed)
-    chosen = (
-        MIXED
-        if seed % 3 == 0
-        else [text for text in MIXED if "(\n%" not in text and "unbalanced" not in text]
-    )
-    source = "\n".join(["a = 1", *(rng.choice(chosen).format(i=i) for i in range(70))])
-    assert to_python(source) == _transformed(source)
 
 
 def test_a_cell_that_run_ddp_only_shows_is_no_code_of_the_script() -> None:
