@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 from nb2ddp.conversion.script import Script
 from nb2ddp.monitor.charts import loss_curve
+from nb2ddp.monitor.closing import facts
 from nb2ddp.monitor.nvml import GIB, Load
-from nb2ddp.monitor.progress import WORDS, Progress
+from nb2ddp.monitor.progress import Progress
 from nb2ddp.rendering import render
 from nb2ddp.waiting import clock
 
@@ -24,24 +25,6 @@ _ON_CLICK = (
     "notebook:replace-selection",
     "notebook:run-cell",
 )
-
-
-def facts(progress: Progress, *, running: bool = True) -> list[str]:
-    """Return what is known of a run, in a few words each."""
-    said = []
-    if progress.total:
-        said.append(f"step {progress.step} of {progress.total}")
-    if running and progress.seconds_left is not None and progress.step < progress.total:
-        said.append(f"{clock(progress.seconds_left)} left")
-    if progress.loss is not None:
-        said.append(f"loss {progress.loss:.4g}")
-    if progress.samples_per_second is not None:
-        said.append(f"{progress.samples_per_second:.3g} samples/s")
-    elif progress.steps_per_second is not None:
-        said.append(f"{progress.steps_per_second:.3g} steps/s")
-    if running and progress.doing:
-        said.append(WORDS.get(progress.doing, progress.doing))
-    return said
 
 
 def live_html(

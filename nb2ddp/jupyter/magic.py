@@ -263,7 +263,7 @@ class DDPMagics(Magics):
         in_session = not options.only and not options.notebook
         environment = ranks_environment(os.environ, INITIAL_ENVIRONMENT, session=in_session)
         notebook = conversion.notebook.name if options.notebook else None
-        places = Places(folder / SCRIPT, conversion.script, notebook=notebook)
+        places = Places(folder / SCRIPT, conversion.script.places, notebook)
         progress = Progress()
         since = time.time()
         training = Training(

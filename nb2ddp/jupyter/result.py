@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nb2ddp.conversion.script import Script
 from nb2ddp.launch.outputs import Outputs
 from nb2ddp.monitor import charts
 from nb2ddp.monitor.progress import Progress, Record
@@ -150,35 +149,28 @@ def _progress(records: list[Record]) -> Progress:
     return Progress(records=records)
 
 
+@dataclass(frozen=True)
 class Places:
-    """From lines of a script back to the notebook's cells."""
+    """The places in the notebook of a script's lines, from 1; ``notebook``: its file, None: this session's cells."""
 
-    def __init__(self, path: Path, script: Script, *, notebook: str | None) -> None:
-        """``notebook``: the file that the cells are in; None: this session."""
-        self._path, self._notebook = str(path.absolute()), notebook
-        self._places = script.places
-
-    def of(self, line: int) -> Place | None:
-        """Return the place that a line of the script (from 1) came from; None for a line of nb2ddp."""
-        return self._places.get(line)
+    script: Path
+    of: Mapping[int, Place]
+    notebook: str | None = None
 
     def trace(self, lines: Iterable[str]) -> Iterator[str]:
         """Yield a traceback with the notebook's cells in place of the script, without nb2ddp's frames."""
         hidden = False
         for text in lines:
             match = _FRAME.match(text)
-            if match is not None:
-                hidden = match["file"] == self._path and self.of(int(match["line"])) is None
-            hidden = hidden and text.startswith("  ")
-            if not hidden:
-                yield self._frame(match) if match is not None and match["file"] == self._path else text
-
-    def _frame(self, match: re.Match[str]) -> str:
-        place = self.of(int(match["line"]))
-        assert place is not None
-        cell = f"Cell {place.cell} of {self._notebook}" if self._notebook else f"Cell In[{place.cell}]"
-        script = f"{Path(self._path).name}:{match['line']}"
-        return f"{match['indent']}{cell}, line {place.line}{_CELL.sub('', match['rest'])}  ({script})"
+            is_ours = match is not None and match["file"] == str(self.script.absolute())
+            place = self.of.get(int(match["line"])) if match is not None and is_ours else None
+            hidden = text.startswith("  ") and (is_ours and place is None if match is not None else hidden)
+            if match is not None and place is not None:
+                cell = f"Cell {place.cell} of {self.notebook}" if self.notebook else f"Cell In[{place.cell}]"
+                rest = f"{_CELL.sub('', match['rest'])}  ({self.script.name}:{match['line']})"
+                yield f"{match['indent']}{cell}, line {place.line}{rest}"
+            elif not hidden:
+                yield text
 
 
 def failure(transcript: Iterable[str], places: Places) -> tuple[str, list[str]]:

@@ -1,4 +1,4 @@
-"""The closing block of a run that has succeeded: what it did, what it wrote, and how to load that."""
+"""What is said of a run: while it goes on, and in the closing block of one that has succeeded."""
 
 from __future__ import annotations
 
@@ -7,10 +7,30 @@ from pathlib import Path
 
 from nb2ddp.launch.outputs import Outputs
 from nb2ddp.monitor.nvml import GIB
-from nb2ddp.monitor.progress import Progress
+from nb2ddp.monitor.progress import WORDS, Progress
 from nb2ddp.waiting import clock
 
 _MOST_FOLDERS = 8
+
+
+def facts(progress: Progress, *, running: bool = True) -> list[str]:
+    """Return what is known of a run, in a few words each."""
+    said = []
+    if progress.total:
+        said.append(f"step {progress.step} of {progress.total}")
+    elif progress.steps:
+        said.append(f"step {progress.steps}")
+    if running and progress.seconds_left is not None and progress.step < progress.total:
+        said.append(f"{clock(progress.seconds_left)} left")
+    if progress.loss is not None:
+        said.append(f"loss {progress.loss:.4g}")
+    if progress.samples_per_second is not None:
+        said.append(f"{progress.samples_per_second:.3g} samples/s")
+    elif progress.steps_per_second is not None:
+        said.append(f"{progress.steps_per_second:.3g} steps/s")
+    if running and progress.doing:
+        said.append(WORDS.get(progress.doing, progress.doing))
+    return said
 
 
 def closing_facts(
@@ -26,26 +46,26 @@ def closing_facts(
     trained = [record["train_runtime"] for record in progress.records if "train_runtime" in record]
     ranks = f" on {nproc} process{'es' * (nproc > 1)}" if nproc else ""
     of_it = f", {clock(trained[0])} of it training" if trained else ""
-    facts = [("time", f"{clock(seconds)}{ranks}{of_it}")]
+    known = [("time", f"{clock(seconds)}{ranks}{of_it}")]
     if progress.steps:
         speed = progress.samples_per_second
         batch = f", {progress.batch} sample{'s' * (progress.batch > 1)} each" if progress.batch else ""
-        facts.append(("steps", f"{progress.steps}{batch}" + (f", {speed:.3g} samples/s" if speed else "")))
+        known.append(("steps", f"{progress.steps}{batch}" + (f", {speed:.3g} samples/s" if speed else "")))
     losses = [loss for _, loss in progress.curve()]
     if losses:
-        facts.append(("loss", " -> ".join(f"{loss:.4g}" for loss in dict.fromkeys((losses[0], losses[-1])))))
+        known.append(("loss", " -> ".join(f"{loss:.4g}" for loss in dict.fromkeys((losses[0], losses[-1])))))
     if progress.replicas:
-        facts.append(("ranks", progress.replicas))
+        known.append(("ranks", progress.replicas))
     if peak_memory:
         each = ", ".join(f"rank {rank} {size / GIB:.1f} GiB" for rank, size in peak_memory.items())
-        facts.append(("GPU memory", f"at most {each}"))
+        known.append(("GPU memory", f"at most {each}"))
     if outputs.files:
-        facts.append(("written", _written(outputs)))
+        known.append(("written", _written(outputs)))
     if logs is not None:
-        facts.append(("logs", str(logs)))
+        known.append(("logs", str(logs)))
     if outputs.how_to_load:
-        facts.append(("load it", outputs.how_to_load))
-    return facts
+        known.append(("load it", outputs.how_to_load))
+    return known
 
 
 def _written(outputs: Outputs) -> str:

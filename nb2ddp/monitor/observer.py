@@ -14,23 +14,23 @@ import os
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nb2ddp.errors import MonitorError
+from nb2ddp.monitor.closing import facts
 from nb2ddp.monitor.console import Lines, Relay
 from nb2ddp.monitor.listener import Listener
 from nb2ddp.monitor.nvml import Reader
-from nb2ddp.monitor.recording import PLOT, Moment, of_rank, record, row_of
+from nb2ddp.monitor.recording import PLOT, Moment, record
 from nb2ddp.monitor.samples import Sample, Sampler, Sign, straggler
-from nb2ddp.monitor.terminal import Display, Row, Summary, print_summary
+from nb2ddp.monitor.terminal import Display, Row, print_summary, row_of
 from nb2ddp.waiting import clock
 
 _EVERY_SECONDS = 1.0
 _MOST_MOMENTS = 3600  # then every other one is dropped, and there are half as many from then on
 _FEW = 3  # samples, too few for a judgement
-_RECENT_SECONDS = 30.0
 _SLOW_SHARE = 0.3  # of the training, for a sentence of its own
 
 _SIGNS: dict[Sign, str] = {
@@ -43,39 +43,22 @@ _SIGNS: dict[Sign, str] = {
 
 
 class Pace:
-    """Steps per second, from (seconds, step) as they are noted."""
+    """The first step that was seen, and the last: each with the seconds since the start."""
 
     def __init__(self) -> None:
-        self._known: deque[tuple[float, int]] = deque()  # the first, and the recent ones
-        self.first: tuple[float, int] | None = None
-        self.last: tuple[float, int] | None = None
+        self.first = self.last = (0.0, -1)
 
     def note(self, seconds: float, step: int) -> None:
-        if self.last is not None and step < self.last[1]:  # that was another bar, or the run starts again
-            self.first = self.last = None
-            self._known.clear()
-        if self.last is None or step > self.last[1]:
+        if self.last[1] < 0 or step < self.last[1]:  # that was another bar, or the run starts again
+            self.first = self.last = (seconds, step)
+        elif step > self.last[1]:
             self.last = (seconds, step)
-            self.first = self.first or self.last
-            self._known.append(self.last)
-        while len(self._known) > 2 and self._known[0][0] < seconds - _RECENT_SECONDS:
-            self._known.popleft()
 
     @property
     def overall(self) -> float | None:
-        """Steps per second from the first step seen to the last."""
-        return _rate(self.first, self.last)
-
-    @property
-    def recent(self) -> float | None:
-        """The same for the last half minute."""
-        return _rate(self._known[0], self._known[-1]) if self._known else None
-
-
-def _rate(first: tuple[float, int] | None, last: tuple[float, int] | None) -> float | None:
-    if first is None or last is None or last[0] <= first[0]:
-        return None
-    return (last[1] - first[1]) / (last[0] - first[0])
+        """Steps per second; None where no time has passed between the two."""
+        seconds = self.last[0] - self.first[0]
+        return (self.last[1] - self.first[1]) / seconds if seconds else None
 
 
 class Monitor(Listener):
@@ -139,9 +122,8 @@ class Monitor(Listener):
         if self._sampler is not None:
             self._sampler.join(2 * _EVERY_SECONDS)  # NVML may hang with its driver
         with self._noting("the summary failed"):
-            summary = self._summary()
-            self.peak_memory = {row.rank: row.peak_memory for row in summary.rows if row.peak_memory}
-            print_summary(summary)
+            self.peak_memory = {rank: memory for rank, (memory, _) in sorted(self._peaks.items()) if memory}
+            self._print_summary()
 
     @contextlib.contextmanager
     def _noting(self, what: str) -> Iterator[None]:
@@ -225,22 +207,9 @@ class Monitor(Listener):
 
     def _headline(self) -> list[str]:
         """Return the state of the run, in a few words each."""
-        progress, rate = self.progress, self._pace.recent
-        said = [self._title, clock(time.monotonic() - self._started)]
-        if progress.total:
-            said.append(f"step {progress.step} of {progress.total}")
-        elif progress.steps:
-            said.append(f"step {progress.steps}")
-        if progress.seconds_left is not None and progress.step < progress.total:
-            said.append(f"{clock(progress.seconds_left)} left")
-        if progress.loss is not None:
-            said.append(f"loss {progress.loss:.4g}")
-        if rate is not None:
+        said = [self._title, clock(time.monotonic() - self._started), *facts(self.progress)]
+        if self.progress.steps_per_second is None and (rate := self._pace.overall):  # there is no bar
             said.append(f"{rate:.3g} steps/s")
-            if progress.batch is not None:
-                said.append(f"{rate * progress.batch:.3g} samples/s")
-        if progress.doing:
-            said.append(progress.doing)
         return said
 
     def _now(self) -> list[Row]:
@@ -249,38 +218,32 @@ class Monitor(Listener):
         slow = moment.straggler if moment and moment.step else None
         rows = []
         for rank in sorted({*self._guards, *self._codes}):
-            row = row_of(rank, [known[rank]]) if rank in known else Row(rank)
-            if slow is not None and slow.rank == rank:
-                row.note = f"the others wait: {slow.why}"
+            samples = [known[rank]] if rank in known else []
+            note = f"the others wait: {slow.why}" if slow and slow.rank == rank else ""
             if rank in self._codes:
                 code = self._codes[rank]
-                row = Row(rank, note=f"ended with {code}" if code else "ended")
-            rows.append(row)
+                samples, note = [], f"ended with {code}" if code else "ended"
+            rows.append(row_of(rank, samples, note=note))
         return rows
 
-    def _summary(self) -> Summary:
+    def _print_summary(self) -> None:
+        """Print what the run was, with the means of each rank, and write the plot."""
         training = self._training()
         waits = Counter(moment.straggler.rank for moment in training if moment.straggler)
         rows = []
-        for rank in sorted({sample.rank for moment in self._moments for sample in moment.samples}):
-            row = row_of(rank, of_rank(rank, training) or of_rank(rank, self._moments))
-            row.peak_memory, row.peak_rss = self._peaks[rank]
-            row.waited = waits[rank] / len(training) if training else None
-            rows.append(row)
-        summary = Summary(
-            self._title,
-            time.monotonic() - self._started,
-            rows,
-            steps=self.progress.steps,
-            steps_per_second=self._logged("train_steps_per_second") or self._pace.overall,
-            notes=[*self._notes, *self._waited_for(training, waits)],
-        )
-        if summary.steps_per_second is not None and self.progress.batch is not None:
-            summary.samples_per_second = summary.steps_per_second * self.progress.batch
-        summary.samples_per_second = self._logged("train_samples_per_second") or summary.samples_per_second
+        for rank, peaks in sorted(self._peaks.items()):
+            sampled = (moment.samples for moment in training or self._moments)
+            own = [sample for samples in sampled for sample in samples if sample.rank == rank]
+            waited = waits[rank] / len(training) if training and len(self._peaks) > 1 else None
+            rows.append(row_of(rank, own, peaks, waited))
+        said = [self._title, f"{time.monotonic() - self._started:.0f} s", f"{self.progress.steps} steps"]
+        speed = self._logged("train_steps_per_second") or self._pace.overall
+        samples = self._logged("train_samples_per_second") or (speed or 0) * (self.progress.batch or 0)
+        said += [f"{rate:.3g} {unit}/s" for rate, unit in ((speed, "steps"), (samples, "samples")) if rate]
+        headline, notes = ", ".join(said), [*self._notes, *self._waited_for(training, waits)]
         if self._moments:
-            summary.notes += record(self._logs, summary, self._moments, training, self._losses)
-        return summary
+            notes.append(record(self._logs, headline, self._moments, training, self._losses))
+        print_summary(headline, rows, notes)
 
     def _logged(self, key: str) -> float | None:
         """Return a figure that the Trainer has logged."""
@@ -288,8 +251,9 @@ class Monitor(Listener):
 
     def _training(self) -> list[Moment]:
         """Return the moments from the first step to the last, with all ranks there; else all of them."""
-        first, last = self._pace.first, self._pace.last
-        begin, end = (first[0], last[0]) if first and last and first != last else (0.0, math.inf)
+        (begin, first), (end, last) = self._pace.first, self._pace.last
+        if first == last:
+            begin, end = 0.0, math.inf
         whole = (moment for moment in self._moments if len(moment.samples) == len(self._peaks))
         return [moment for moment in whole if begin <= moment.seconds <= end]
 

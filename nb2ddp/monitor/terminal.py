@@ -1,10 +1,10 @@
-"""Print a run: the live table below rank 0's output, the summary, the closing block, and the plot."""
+"""Print a run: the live table below rank 0's output, the summary, and the closing block."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import TextIO
 
 from rich import box
@@ -13,63 +13,72 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from nb2ddp.monitor.charts import curve_svg, legend
 from nb2ddp.monitor.nvml import GIB
+from nb2ddp.monitor.samples import Sample
 from nb2ddp.plain_text import terminal_safe
-from nb2ddp.rendering import render
-
-Curves = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
-"""Points (seconds, value) by panel and by rank."""
 
 _WIDE = 120  # columns, where no terminal says how many
 _MOST_UNFINISHED = 6
-_PANEL, _TOP, _FOOT = 200, 64, 44
-_LEFT, _RIGHT = 52, 592  # as the curves have it
+_HEADINGS = (
+    "rank",
+    "device",
+    "memory GiB",
+    "peak",
+    "busy",
+    "MHz",
+    "W",
+    "CPU",
+    "RSS GiB",
+    "peak",
+    "others waited",
+    "",
+)
+
+Row = Sequence[str]
+"""What the table says of a rank, below its headings."""
 
 
-@dataclass
-class Row:
-    """One rank: what it uses now, or (means) what it used. None: not known, or not there.
+def row_of(
+    rank: int,
+    samples: Sequence[Sample],
+    peaks: tuple[int, int] = (0, 0),
+    waited: float | None = None,
+    note: str = "",
+) -> Row:
+    """Return the means of a rank's samples; empty where something is not known, or not there.
 
-    memory, total, rss and the peaks in bytes; percent of utilisation; clock in MHz; power in watts; cpu in
-    percent of a core; waited: the share of the training in which the others waited for this rank.
+    peaks: GPU and resident memory in bytes. waited: the share of the training in which the others waited for this rank.
     """
+    gpus = [sample.gpu for sample in samples if sample.gpu is not None]
+    return (
+        str(rank),
+        f"{gpus[0].index} {gpus[0].name}" if gpus else "CPU" if samples else "",
+        _gib(gpu.used for gpu in gpus) + (f" / {gpus[0].total / GIB:.0f}" if gpus else ""),
+        _gib([peaks[0] or None]),
+        _mean((gpu.percent for gpu in gpus), " %"),
+        _mean(gpu.clock for gpu in gpus),
+        _mean(gpu.power for gpu in gpus),
+        _mean((sample.cpu for sample in samples), " %"),
+        _gib(sample.rss for sample in samples),
+        _gib([peaks[1] or None]),
+        "" if waited is None else f"{100 * waited:.0f} %",
+        note,
+    )
 
-    rank: int
-    device: str = ""
-    memory: float | None = None
-    total: int | None = None
-    percent: float | None = None
-    clock: float | None = None
-    power: float | None = None
-    cpu: float | None = None
-    rss: float | None = None
-    peak_memory: int | None = None
-    peak_rss: int | None = None
-    waited: float | None = None
-    note: str = ""
+
+def _gib(sizes: Iterable[float | None]) -> str:
+    size = _known_mean(sizes)
+    return "" if size is None else f"{size / GIB:.1f}" if size >= GIB else f"{size / GIB:.2f}"
 
 
-@dataclass
-class Summary:
-    """A run that has ended."""
+def _mean(values: Iterable[float | None], unit: str = "") -> str:
+    value = _known_mean(values)
+    return "" if value is None else f"{value:.0f}{unit}"
 
-    title: str
-    seconds: float
-    rows: list[Row]
-    steps: int = 0
-    steps_per_second: float | None = None
-    samples_per_second: float | None = None
-    notes: list[str] = field(default_factory=list)
 
-    @property
-    def headline(self) -> str:
-        said = [self.title, f"{self.seconds:.0f} s", f"{self.steps} steps"]
-        if self.steps_per_second is not None:
-            said.append(f"{self.steps_per_second:.3g} steps/s")
-        if self.samples_per_second is not None:
-            said.append(f"{self.samples_per_second:.3g} samples/s")
-        return ", ".join(said)
+def _known_mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 class Display:
@@ -104,13 +113,13 @@ class Display:
         self._live.refresh()
 
 
-def print_summary(summary: Summary) -> None:
-    """Print the summary on stderr, as wide as its terminal."""
+def print_summary(headline: str, rows: Sequence[Row], notes: Iterable[str]) -> None:
+    """Print the summary of a run on stderr, as wide as its terminal."""
     console = Console(file=sys.stderr, highlight=False, width=None if sys.stderr.isatty() else _WIDE)
-    console.print(Text(terminal_safe(f"nb2ddp: {summary.headline}")), soft_wrap=True)
-    if summary.rows:
-        console.print(_table(summary.rows))
-    for note in summary.notes:
+    console.print(Text(terminal_safe(f"nb2ddp: {headline}")), soft_wrap=True)
+    if rows:
+        console.print(_table(rows))
+    for note in notes:
         console.print(Text(terminal_safe(f"nb2ddp: {note}")), soft_wrap=True)
 
 
@@ -142,58 +151,10 @@ def print_closing(facts: Sequence[tuple[str, str]]) -> None:
 def _table(rows: Sequence[Row]) -> Table:
     """Return the table of the ranks, without columns that have no value: on CPUs, those of the GPUs."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in (
-        *("rank", "device", "memory GiB", "peak", "busy", "MHz", "W", "CPU", "RSS GiB", "peak"),
-        *("others waited", ""),
-    ):
+    for heading in _HEADINGS:
         left = heading in ("rank", "device", "")
         table.add_column(heading, justify="left" if left else "right", no_wrap=bool(heading))
     for row in rows:
-        memory = _gib(row.memory) + (f" / {row.total / GIB:.0f}" if row.total else "")
-        load = [_figure(row.percent, " %"), _figure(row.clock), _figure(row.power), _figure(row.cpu, " %")]
-        waited = "" if row.waited is None or len(rows) == 1 else f"{100 * row.waited:.0f} %"
-        sizes = [_gib(row.rss), _gib(row.peak_rss)]
-        peak = _gib(row.peak_memory or None)
-        table.add_row(str(row.rank), row.device, memory, peak, *load, *sizes, waited, row.note)
+        table.add_row(*row)
     table.columns = [column for column in table.columns if any(column.cells)]
     return table
-
-
-def _gib(size: float | None) -> str:
-    return "" if size is None else f"{size / GIB:.1f}" if size >= GIB else f"{size / GIB:.2f}"
-
-
-def _figure(value: float | None, unit: str = "") -> str:
-    return "" if value is None else f"{value:.0f}{unit}"
-
-
-def plot(summary: Summary, curves: Curves, waits: Iterable[tuple[float, int]], seconds: float) -> str:
-    """Return an SVG: a panel for each kind of curve, over time; below it, when others waited for a rank.
-
-    waits: (seconds, rank) of the samples with a straggler; seconds: when the last sample was taken.
-    """
-    names = [f"rank {row.rank}" for row in summary.rows]
-    colors = dict(legend(names))
-    panels: list[dict[str, object]] = []
-    for title, lines in curves.items():
-        high = 100.0 if "%" in title else None
-        low = None if title == "loss" else 0.0
-        picture = curve_svg(lines, by="second", across=(0, seconds), low=low, high=high, labels=False)
-        if picture:
-            panels.append({"title": title, "picture": picture, "y": _TOP + _PANEL * len(panels)})
-    scale = (_RIGHT - _LEFT) / seconds
-    width = round(max(scale, 1.0), 1)  # a sample is of the second before it
-    bars = [
-        {"x": round(_LEFT + at * scale - width, 1), "width": width, "color": colors[f"rank {rank}"]}
-        for at, rank in waits
-    ]
-    return render(
-        "monitor/plot.svg.j2",
-        title=summary.headline,
-        width=600,
-        height=_TOP + _PANEL * len(panels) + (_FOOT if bars else 0),
-        legend=colors.items(),
-        panels=panels,
-        waits=bars,
-        waits_y=_TOP + _PANEL * len(panels),
-    )

@@ -149,7 +149,7 @@ def places() -> tuple[Places, list[str]]:
     conversion = convert_notebook(Notebook(Path("n.ipynb"), cells, "python"))
     assert conversion.script is not None, conversion.declined
     text = conversion.script.text.split("\n")
-    return Places(Path("/x/train_ddp.py"), conversion.script, notebook=None), text
+    return Places(Path("/x/train_ddp.py"), conversion.script.places), text
 
 
 @pytest.mark.parametrize("single_file", [False, True])
@@ -193,18 +193,16 @@ def test_every_line_of_the_users_leads_back_to_its_cell() -> None:
         ("    time.sleep(pause)", 9, 8),
     ):
         numbers = [n for n, there in enumerate(text, start=1) if there == code]
-        place = made.of(numbers[-1])
-        assert place is not None
+        place = made.of[numbers[-1]]
         assert (place.cell, place.line) == (cell, line)
-    assert made.of(1) is None
-    assert made.of(100_000) is None
+    assert 1 not in made.of
 
 
 def test_a_chain_of_exceptions_is_kept_whole() -> None:
     made, text = places()
     line = text.index("    loss.backward()") + 1
     own = 1
-    assert made.of(own) is None
+    assert own not in made.of
     trace = [
         "Traceback (most recent call last):",
         '  File "/lib/torch.py", line 3, in f',

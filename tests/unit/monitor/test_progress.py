@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nb2ddp.jupyter import html as html_of_run
+from nb2ddp.monitor.closing import facts
 from nb2ddp.monitor.progress import WORDS, Progress
 
 TRAINER = (
@@ -39,7 +39,7 @@ def test_progress_of_a_trainer_in_pieces_of_any_size(size: int) -> None:
     assert progress.curve("eval_loss") == [(2, 7.0)]
     assert progress.seconds_left == 62
     assert progress.samples_per_second == 16
-    assert html_of_run.facts(progress) == ["step 2 of 4", "1:02 left", "loss 7.5", "16 samples/s"]
+    assert facts(progress) == ["step 2 of 4", "1:02 left", "loss 7.5", "16 samples/s"]
 
 
 def test_the_batch_of_steps_that_are_shared_out_by_length() -> None:
@@ -116,12 +116,12 @@ def test_a_bar_of_the_preparation_counts_no_steps(label: str, stage: str, postfi
     for done in (0, 1, 21):
         progress = heard(bar(done, 21, label, postfix))
         assert (progress.step, progress.total, progress.stage) == (0, 0, stage)
-        assert html_of_run.facts(progress) == [WORDS[stage]]
+        assert facts(progress) == [WORDS[stage]]
 
 
 def test_a_notebooks_own_loop_over_rows_is_no_training() -> None:
     progress = heard(bar(0, 200), bar(35, 200))
-    assert html_of_run.facts(progress) == ["35 of 200"]
+    assert facts(progress) == ["35 of 200"]
     progress.feed(bar(200, 200) + "\nprepared 200 rows\n")
     progress.feed("step 3: loss 2.5\n")
     assert (progress.step, progress.total, progress.loss) == (0, 0, 2.5), "a loop without a bar"
@@ -129,7 +129,7 @@ def test_a_notebooks_own_loop_over_rows_is_no_training() -> None:
 
 def test_a_trainers_bar_is_known_before_its_first_loss() -> None:
     said = ["Num examples = 96 | Num Epochs = 1 | Total steps = 60\n", bar(0, 60)]
-    assert html_of_run.facts(heard(*said)) == ["step 0 of 60", WORDS["compiling"]]
+    assert facts(heard(*said)) == ["step 0 of 60", WORDS["compiling"]]
     progress = heard(*said, bar(3, 60), bar(4, 9), bar(9, 9))
     assert (progress.step, progress.total) == (3, 60), "the other one is an evaluation's"
     progress.feed("\n{'train_runtime': '9.0', 'train_loss': '2.0'}\n")

@@ -89,5 +89,3 @@ def test_pace() -> None:
         pace.note(seconds, step)
     assert pace.first == (10.0, 0), "the first steps were another bar's"
     assert pace.overall == 1.0
-    pace.note(100.0, 250)
-    assert pace.recent == 3.0
