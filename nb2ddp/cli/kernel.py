@@ -86,6 +86,7 @@ def fetch(target: str | None, follow: bool, output: Path | None) -> None:
     """
     from nb2ddp.kaggle import bundle, client
     from nb2ddp.kaggle.fetch import fetch as bring
+    from nb2ddp.kaggle.fetch import output_of
     from nb2ddp.kaggle.run_summary import summary
 
     ref = bundle.kernel_ref(target)
@@ -105,22 +106,18 @@ def fetch(target: str | None, follow: bool, output: Path | None) -> None:
         raise KernelError(f"{ref} is {state.name}, and its run did not succeed; its log is in {folder}.")
 
 
-def output_of(ref: str) -> Path:
-    """Return the folder that a kernel's output goes to unless told otherwise."""
-    return Path(f"{ref.partition('/')[2]}_output")
-
-
-def watch_kernel(kaggle: Client, ref: str, *, judge: bool = True, again: str | None = None) -> State:
-    """Watch a kernel until it has ended. ``again``: what to do after Ctrl-C, if not `nb2ddp status`."""
+def watch_kernel(kaggle: Client, ref: str, *, judge: bool = True) -> State:
+    """Watch a kernel until it has ended."""
     from nb2ddp.kaggle import watch
 
-    with _watching(ref, again):
+    with _watching(ref):
         state = watch.watch(kaggle, ref)
     if judge:
         watch.check(ref, state)
     return state
 
 
-def _watching(ref: str, again: str | None = None) -> contextlib.AbstractContextManager[None]:
-    again = again or f"To watch it again: nb2ddp status {ref} --follow"
-    return until_interrupted(f"{ref} goes on running on Kaggle. {again}")
+def _watching(ref: str) -> contextlib.AbstractContextManager[None]:
+    return until_interrupted(
+        f"{ref} goes on running on Kaggle. To watch it again: nb2ddp status {ref} --follow"
+    )

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nb2ddp.cli.common import PathName, echo, option_for, say, script_of, to_width, until_interrupted
-from nb2ddp.cli.kernel import KAGGLE_CODES, output_of, watch_kernel
+from nb2ddp.cli.kernel import KAGGLE_CODES, watch_kernel
 from nb2ddp.plain_text import json_text, terminal_safe
 from nb2ddp.source.notebook import is_notebook
 from nb2ddp.waiting import waiting
 
 if TYPE_CHECKING:
     from nb2ddp.kaggle.bundle import Bundle, Wishes
-    from nb2ddp.kaggle.client import Client, Pushed, State
+    from nb2ddp.kaggle.client import Client, Pushed
 
 
 _SOURCE_OPTIONS = {
@@ -27,8 +27,6 @@ _SOURCE_OPTIONS = {
     "model": "OWNER/MODEL/FRAMEWORK/VARIATION/VERSION",
     "kernel": "OWNER/SLUG",
 }
-
-_GOES_ON = "The same command takes up where it was."
 
 
 def _source_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -122,7 +120,8 @@ def push(
         from nb2ddp.ddp_folder import DRY_RUN, PUSHED
         from nb2ddp.kaggle import bundle, client, credentials
         from nb2ddp.kaggle.push import check_source
-        from nb2ddp.kaggle.sessions import most_sessions
+        from nb2ddp.kaggle.run_summary import summary
+        from nb2ddp.kaggle.sessions import most_sessions, run_all
 
     most = None if sessions is None else most_sessions(sessions)
     if most is not None and (watch or options["resume_from"]):
@@ -166,13 +165,29 @@ def push(
         _confirm_public(made.ref, yes)
     if uploads:
         wishes = _upload(kaggle, made, wishes)
-    work = _Work(kaggle, folder, user, yes, copy, str(made.metadata["title"]))
+
+    def make(wishes: Wishes, number: int = 1) -> Bundle:
+        if number > 1:
+            wishes = replace(wishes, title=bundle.numbered(str(made.metadata["title"]), number))
+        return bundle.bundle_of(folder, wishes, user)
+
+    def send(made: Bundle, wishes: Wishes) -> Pushed:
+        pushed = _send(kaggle, made, wishes, again=yes)
+        made.write(copy, pushed.ref)
+        return pushed
+
     if most is not None:
-        work.run_sessions(wishes, most)
+        _refuse_without_trainer(folder)
+        with until_interrupted(
+            "what was pushed goes on running on Kaggle. The same command takes up where it was."
+        ):
+            output = run_all(kaggle, folder, wishes, most, make, send, say)
+        for line in summary(output, "")[0]:
+            echo(to_width(line, sys.stdout))
         return
     if wishes.resume_from and not wishes.resume_from.startswith("datasets/"):
         check_source(kaggle, wishes.resume_from, say)
-    pushed = work.send(work.make(wishes), wishes)
+    pushed = send(make(wishes), wishes)
     if watch:
         watch_kernel(kaggle, pushed.ref)
     to_watch = "" if watch else f"  nb2ddp status {pushed.ref} --follow\n"
@@ -190,77 +205,30 @@ def _upload(kaggle: Client, made: Bundle, wishes: Wishes) -> Wishes:
     return replace(wishes, local=(f"datasets/{ref}", names))
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What a push does once everything was asked and checked, and the `Steps` of its sessions."""
+def _send(kaggle: Client, made: Bundle, wishes: Wishes, *, again: bool) -> Pushed:
+    """Push a bundle, once the quota was looked at."""
+    from nb2ddp.kaggle.fetch import output_of
+    from nb2ddp.kaggle.push import check_quota, push
+    from nb2ddp.kaggle.run_summary import hours_of
 
-    kaggle: Client
-    folder: Path
-    user: str | None
-    again: bool
-    copy: Path
-    title: str
+    check_quota(kaggle, wishes.timeout, say, hours_of(output_of(made.ref)))
+    with until_interrupted(f"interrupted. `nb2ddp status {made.ref}` tells whether anything was started"):
+        pushed = push(kaggle, made, wishes.timeout, again=again, say=say)
+    echo(f"Pushed {pushed.ref}, version {pushed.version}: {pushed.url}", err=True)
+    return pushed
 
-    def make(self, wishes: Wishes, number: int = 1) -> Bundle:
-        from nb2ddp.kaggle import bundle
 
-        if number > 1:
-            wishes = replace(wishes, title=bundle.numbered(self.title, number))
-        return bundle.bundle_of(self.folder, wishes, self.user)
+def _refuse_without_trainer(folder: Path) -> None:
+    """Raise BundleError for a script that has no checkpoints to go on from."""
+    from nb2ddp.ddp_folder import read
+    from nb2ddp.errors import BundleError
+    from nb2ddp.targets.job import has_trainer
 
-    def send(self, made: Bundle, wishes: Wishes) -> Pushed:
-        from nb2ddp.kaggle.push import check_quota
-        from nb2ddp.kaggle.push import push as send
-        from nb2ddp.kaggle.run_summary import hours_of
-
-        check_quota(self.kaggle, wishes.timeout, say, hours_of(output_of(made.ref)))
-        with until_interrupted(f"interrupted. `nb2ddp status {made.ref}` tells whether anything was started"):
-            pushed = send(self.kaggle, made, wishes.timeout, again=self.again, say=say)
-        echo(f"Pushed {pushed.ref}, version {pushed.version}: {pushed.url}", err=True)
-        made.write(self.copy, pushed.ref)
-        return pushed
-
-    def run_sessions(self, wishes: Wishes, most: float) -> None:
-        """Push sessions until the run is done, and say what the last one has left.
-
-        Raises BundleError for a script that has no checkpoints to go on from.
-        """
-        from nb2ddp.ddp_folder import read
-        from nb2ddp.errors import BundleError
-        from nb2ddp.kaggle.run_summary import summary
-        from nb2ddp.kaggle.sessions import run_all
-        from nb2ddp.targets.job import has_trainer
-
-        if not has_trainer(read(self.folder).script):
-            raise BundleError(
-                "--sessions goes on from the checkpoints of a Trainer, and this script trains without one: it has to "
-                "fit into one session."
-            )
-
-        for line in summary(run_all(self.kaggle, self.folder, wishes, most, self), "")[0]:
-            echo(to_width(line, sys.stdout))
-
-    def say(self, text: str) -> None:
-        say(text)
-
-    def watch(self, ref: str) -> State:
-        return watch_kernel(self.kaggle, ref, judge=False, again=_GOES_ON)
-
-    def fetch(self, ref: str) -> Path:
-        from nb2ddp.kaggle.fetch import fetch
-
-        fetch(self.kaggle, ref, output := output_of(ref), say)
-        return output
-
-    def keep(self, ref: str, output: Path) -> str:
-        from nb2ddp.kaggle import datasets
-        from nb2ddp.kaggle.run_summary import newest_checkpoint
-
-        owner, _, slug = ref.partition("/")
-        newest = newest_checkpoint(output)
-        assert newest is not None  # a session without one has ended the run
-        name = newest.relative_to(output).as_posix()
-        return datasets.upload(self.kaggle, owner, f"{slug}-{newest.name}", output, [name], say)
+    if not has_trainer(read(folder).script):
+        raise BundleError(
+            "--sessions goes on from the checkpoints of a Trainer, and this script trains without one: it has to "
+            "fit into one session."
+        )
 
 
 def _wishes(options: dict[str, Any], public: bool, token_dataset: str | None) -> Wishes:

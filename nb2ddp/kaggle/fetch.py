@@ -16,6 +16,11 @@ from nb2ddp.waiting import waiting
 _NO_FILE_WILL_FIT = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
+def output_of(ref: str) -> Path:
+    """Return the folder that a kernel's output goes to unless told otherwise."""
+    return Path(f"{ref.partition('/')[2]}_output")
+
+
 def fetch(client: Client, ref: str, folder: Path, say: Callable[[str], None]) -> list[Path]:
     """Fetch every file of the output, and the log; files that are here already stay.
 

@@ -78,16 +78,10 @@ def ending_of(folder: Path) -> Ending:
     return Ending(error="" if code is None or error in _FROM_OUTSIDE else error or "it does not say why")
 
 
-def newest_step(folder: Path) -> int:
-    """Return the step of the newest whole checkpoint below a folder; 0 where there is none."""
-    newest = newest_checkpoint(folder)
-    return 0 if newest is None else _step(newest)
-
-
 def newest_checkpoint(folder: Path) -> Path | None:
     """Return the newest whole checkpoint below a folder: the Trainer writes its state last."""
     whole = [file.parent for file in _named(folder, "trainer_state.json") if json_object(file)]
-    return max((path for path in whole if _step(path) > 0), key=_step, default=None)
+    return max((path for path in whole if step_of(path) > 0), key=step_of, default=None)
 
 
 def hours_of(folder: Path) -> float | None:
@@ -123,7 +117,7 @@ def _findings(folder: Path) -> Iterator[str]:
     if finished:
         yield f"The adapter is in {_list(finished)}."
     elif adapters:
-        newest = max(adapters, key=_step)
+        newest = max(adapters, key=step_of)
         yield f"No adapter was saved at the end; the last checkpoint is {shown(str(newest))}."
     elif models:
         yield f"The model is in {_list(models)}."
@@ -137,7 +131,7 @@ def _named(folder: Path, pattern: str) -> list[Path]:
     return []
 
 
-def _step(checkpoint: Path) -> int:
+def step_of(checkpoint: Path) -> int:
     """Return the step in a checkpoint's name; -1 for a name without one, such as checkpoint-best."""
     found = re.fullmatch(r"checkpoint-(\d{1,12})", checkpoint.name, re.ASCII)
     return int(found[1]) if found else -1

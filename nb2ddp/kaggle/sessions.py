@@ -10,20 +10,28 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from nb2ddp.ddp_folder import SCRIPT
 from nb2ddp.errors import BundleError, KernelError
+from nb2ddp.kaggle import datasets
 from nb2ddp.kaggle.bundle import Bundle, Wishes
-from nb2ddp.kaggle.client import Client, Pushed, State
-from nb2ddp.kaggle.run_summary import ending_of, newest_step
+from nb2ddp.kaggle.client import Client, Pushed
+from nb2ddp.kaggle.fetch import fetch, output_of
+from nb2ddp.kaggle.run_summary import ending_of, newest_checkpoint, step_of
+from nb2ddp.kaggle.watch import watch
 from nb2ddp.regular_files import bytes_of
 
 FILE = "sessions.json"
 
 _MOST_BYTES = 1_000_000
+
+Make = Callable[[Wishes, int], Bundle]
+"""Gives the bundle of the n-th session."""
+Send = Callable[[Bundle, Wishes], Pushed]
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -50,21 +58,6 @@ class Run:
     is_done: bool = False
 
 
-class Steps(Protocol):
-    """What a session needs of the commands: make its bundle, send it, watch it, fetch it, and keep a checkpoint.
-
-    make: the bundle of the n-th session. send: push it. watch: wait until a kernel has ended. fetch: bring its output,
-    and return the folder. keep: make a dataset of a folder's checkpoints, and return its name.
-    """
-
-    def make(self, wishes: Wishes, number: int) -> Bundle: ...
-    def send(self, made: Bundle, wishes: Wishes) -> Pushed: ...
-    def watch(self, ref: str) -> State: ...
-    def fetch(self, ref: str) -> Path: ...
-    def keep(self, ref: str, output: Path) -> str: ...
-    def say(self, text: str) -> None: ...
-
-
 def most_sessions(text: str) -> float:
     """Return the most sessions that a run may take: a number, or infinity for ``auto``.
 
@@ -79,7 +72,9 @@ def most_sessions(text: str) -> float:
     return int(text)
 
 
-def run_all(client: Client, folder: Path, wishes: Wishes, most: float, steps: Steps) -> Path:
+def run_all(
+    client: Client, folder: Path, wishes: Wishes, most: float, make: Make, send: Send, say: Say
+) -> Path:
     """Push sessions until the run is done, and return the folder with the output of the last one.
 
     Raises:
@@ -90,7 +85,7 @@ def run_all(client: Client, folder: Path, wishes: Wishes, most: float, steps: St
     run = _read(folder)
     while True:
         if run.sessions and run.sessions[-1].is_pushed:
-            output, resume_from = _ended(run, steps)
+            output, resume_from = _ended(client, run, say)
             _write(folder, run)
             if run.is_done:
                 return output
@@ -100,37 +95,34 @@ def run_all(client: Client, folder: Path, wishes: Wishes, most: float, steps: St
                     "command with a larger --sessions, or auto, goes on."
                 )
             wishes = replace(wishes, resume_from=resume_from)
-        _push(client, folder, run, wishes, steps)
+        # an earlier call may have pushed the next session, and been stopped before it heard so
+        begun = run.sessions.pop() if run.sessions and not run.sessions[-1].is_pushed else None
+        if begun is not None and client.version(begun.ref) != begun.before:
+            say(f"{begun.ref} was pushed before this command was stopped")
+            run.sessions.append(replace(begun, is_pushed=True))
+        else:
+            if begun is not None:
+                wishes = replace(wishes, resume_from=begun.resume_from)
+            made = make(wishes, len(run.sessions) + 1)
+            next_one = Session(made.ref, client.version(made.ref), resume_from=wishes.resume_from)
+            run.sessions.append(next_one)
+            _write(folder, run)
+            pushed = send(made, wishes)
+            run.sessions[-1] = replace(next_one, ref=pushed.ref, is_pushed=True)
+        _write(folder, run)
 
 
-def _push(client: Client, folder: Path, run: Run, wishes: Wishes, steps: Steps) -> None:
-    """Push the next session, unless an earlier call has pushed it and was stopped before it heard so."""
-    begun = run.sessions.pop() if run.sessions and not run.sessions[-1].is_pushed else None
-    if begun is not None and client.version(begun.ref) != begun.before:
-        steps.say(f"{begun.ref} was pushed before this command was stopped")
-        run.sessions.append(replace(begun, is_pushed=True))
-        return _write(folder, run)
-    if begun is not None:
-        wishes = replace(wishes, resume_from=begun.resume_from)
-    made = steps.make(wishes, len(run.sessions) + 1)
-    run.sessions.append(Session(made.ref, before=client.version(made.ref), resume_from=wishes.resume_from))
-    _write(folder, run)
-    pushed = steps.send(made, wishes)
-    run.sessions[-1] = replace(run.sessions[-1], ref=pushed.ref, is_pushed=True)
-    return _write(folder, run)
-
-
-def _ended(run: Run, steps: Steps) -> tuple[Path, str]:
+def _ended(client: Client, run: Run, say: Say) -> tuple[Path, str]:
     """Wait for the last session, fetch it, and return its output and what the next one goes on from."""
     ref, number = run.sessions[-1].ref, len(run.sessions)
-    state = steps.watch(ref)
-    output = steps.fetch(ref)
-    ending = ending_of(output)
+    state, output = watch(client, ref), output_of(ref)
+    fetch(client, ref, output, say)
+    ending, newest = ending_of(output), newest_checkpoint(output)
     before = max((session.step for session in run.sessions[:-1]), default=0)
-    step = max(newest_step(output), ending.step or 0)
+    step = max(step_of(newest) if newest else 0, ending.step or 0)
     if state.name == "COMPLETE" and ending.finished:
         run.is_done = True
-        steps.say(f"the run is done after {_count(number)}; its output is in {output}")
+        say(f"the run is done after {_count(number)}; its output is in {output}")
         return output, ""
     if ending.error:
         raise KernelError(
@@ -146,12 +138,13 @@ def _ended(run: Run, steps: Steps) -> tuple[Path, str]:
     run.sessions[-1] = replace(run.sessions[-1], step=step)
     of = f" of {ending.steps}" if ending.steps else ""
     why = f" ({state.failure})" if state.failure else ""
-    steps.say(
-        f"session {number} ended as {state.name} at step {step}{of}{why}; the next one goes on from there"
-    )
+    say(f"session {number} ended as {state.name} at step {step}{of}{why}; the next one goes on from there")
     if state.name == "COMPLETE" and ending.stopped:  # Kaggle attaches the output of what is complete
         return output, ref
-    return output, f"datasets/{steps.keep(ref, output)}"
+    assert newest is not None  # only what was stopped in time, and is complete, tells a step without one
+    owner, _, slug = ref.partition("/")
+    name = newest.relative_to(output).as_posix()
+    return output, f"datasets/{datasets.upload(client, owner, f'{slug}-{newest.name}', output, [name], say)}"
 
 
 def _count(number: int) -> str:

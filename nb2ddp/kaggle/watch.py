@@ -13,6 +13,7 @@ from nb2ddp import errors
 from nb2ddp.kaggle.client import Client, State
 from nb2ddp.kaggle.untrusted import TerminalFilter, shown
 from nb2ddp.monitor import progress
+from nb2ddp.monitor.closing import facts
 from nb2ddp.waiting import clock, waiting
 
 POLL_SECONDS = 10.0
@@ -32,10 +33,9 @@ _FAILED = re.compile(r"(?m)^nb2ddp: (\w{1,20} failed: [^\r\n]{1,300})")
 
 @dataclass
 class Progress(progress.Progress):
-    """The latest values in the log: step, steps, seconds per step, loss, and how the run has ended."""
+    """The latest values in the log, and how the run has ended."""
 
     failure: str = ""
-    has_ended: bool = False
 
     def read(self, text: str) -> None:
         """Read the next piece of the log; a line may be split over two pieces."""
@@ -45,15 +45,9 @@ class Progress(progress.Progress):
                     self.failure = shown(match[1])
             self._rest = self._rest[-_LONGEST_LINE:]
 
-    def __str__(self) -> str:
-        parts = [f"step {self.step}/{self.total}"] if self.total else []
-        if self.loss is not None:
-            parts.append(f"loss {self.loss:.4g}")
-        if self.steps_per_second and self.total:
-            parts.append(f"{1 / self.steps_per_second:.2f} s/step")
-            if not self.has_ended and (left := (self.total - self.step) / self.steps_per_second):
-                parts.append(f"{clock(left)} left")
-        return " · ".join(parts)
+    def said(self, *, running: bool = True) -> str:
+        """Return what is known, in a line; a bar may have any label."""
+        return shown(" · ".join(facts(self, running=running)))
 
 
 def follow(client: Client, ref: str, see: Callable[[State], None]) -> Iterator[tuple[float, str]]:
@@ -122,7 +116,7 @@ def watch(client: Client, ref: str) -> State:
         show()
 
     def show() -> None:
-        since, said = time.monotonic() - began, str(read)
+        since, said = time.monotonic() - began, "" if read.stage == "starting" else read.said()
         if states[-1].name == "QUEUED":
             said = "waits for free GPUs, starts by itself" if since > LONG_QUEUE else ""
         line.update(f"{ref} · {states[-1].name}: {said}" if said else f"{ref} · {states[-1].name}")
@@ -132,8 +126,8 @@ def watch(client: Client, ref: str) -> State:
             began = min(began, time.monotonic() - min(seconds, _LONGEST))
             read.read(text)
             show()
-    lasted, read.has_ended = clock(time.monotonic() - began), True
-    print(" · ".join(filter(None, [ref, states[-1].name, lasted, str(read)])), file=sys.stderr, flush=True)
+    ended = [ref, states[-1].name, clock(time.monotonic() - began), read.said(running=False)]
+    print(" · ".join(filter(None, ended)), file=sys.stderr, flush=True)
     return replace(states[-1], failure=states[-1].failure or read.failure)
 
 

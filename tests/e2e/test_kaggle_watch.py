@@ -24,10 +24,9 @@ def test_progress_is_read_from_the_log() -> None:
     seen = []
     for piece in LOG:
         progress.read(piece)
-        seen.append(str(progress))
-    assert seen[:5] == [""] * 5
-    assert seen[5] == "step 3/30 · loss 2.5 · 2.00 s/step · 0:54 left"
-    assert seen[-1] == "step 12/30 · loss 1.234 · 0.50 s/step · 0:09 left"
+        seen.append(progress.said())
+    assert seen[5] == "step 3 of 30 · 0:54 left · loss 2.5 · 0.5 steps/s"
+    assert seen[-1] == "step 12 of 30 · 0:09 left · loss 1.234 · 2 steps/s"
 
 
 def test_status(server: KaggleServer) -> None:
@@ -71,7 +70,7 @@ def test_push_and_watch_to_the_end(server: KaggleServer, converted: Path) -> Non
     assert result.exit_code == 0, result.output
     lines = [line for line in result.output.splitlines() if line.startswith("ada/tiny-run · ")]
     assert [line.split(" · ")[1] for line in lines] == ["QUEUED", "RUNNING", "COMPLETE"]
-    assert lines[-1].endswith(" · step 12/30 · loss 1.234 · 0.50 s/step")
+    assert lines[-1].endswith(" · step 12 of 30 · loss 1.234 · 2 steps/s")
     assert result.output.endswith("Next:\n  nb2ddp fetch ada/tiny-run\n")
     assert len(server.pushes) == 1
 
