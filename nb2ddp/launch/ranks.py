@@ -170,54 +170,26 @@ def attempt_logs(log_dir: Path, attempt: int) -> Path:
 
 
 @contextlib.contextmanager
-def held_logs(log_dir: Path, patience: float = _PATIENCE, *, shared: bool = False) -> Iterator[list[bool]]:
+def held_logs(log_dir: Path, patience: float = _PATIENCE, *, shared: bool = False) -> Iterator[None]:
     """Keep other runs of this machine from the folder of the logs, for as long as this one goes on.
 
-    Gives a list: as long as it is empty, no training has begun, and the folder goes again in the end if it is empty.
     shared: the hosts of a run share the folder, and each writes the logs of its own ranks.
 
     Waits ``patience`` seconds for a run that is being ended: a kernel's, say, that was started again.
 
     Raises LaunchError where one goes on already: it would lose its logs, and both would write the same files.
     """
-    begun: list[bool] = []
     with contextlib.ExitStack() as held:
         try:
             with contextlib.suppress(OSError, AttributeError):  # folders are not opened, as on Windows
-                _hold(log_dir, patience, shared, held)
+                log_dir.mkdir(parents=True, exist_ok=True)
+                held.enter_context(locked(log_dir, patience, shared=shared))
         except OutputError:
             raise LaunchError(
                 f"Another run goes on and writes its logs to {log_dir}; wait for its end, or give this one a "
                 "folder with --log-dir and another working folder."
             ) from None
-        try:
-            yield begun
-        finally:
-            if not begun:
-                with contextlib.suppress(OSError):
-                    log_dir.rmdir()
-
-
-def _hold(log_dir: Path, patience: float, shared: bool, held: contextlib.ExitStack) -> None:
-    """Put the lock of the folder among what is held.
-
-    A run that ends removes an empty folder while others wait for its lock: whoever gets the lock of a folder that is
-    no longer there makes it again and waits for the lock of that one, for ``patience`` seconds.
-
-    Raises OutputError where another run keeps the folder.
-    """
-    until = time.monotonic() + patience
-    while True:
-        log_dir.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as taken:
-            before = os.stat(log_dir)
-            taken.enter_context(locked(log_dir, max(until - time.monotonic(), 0), shared=shared))
-            if os.path.samestat(before, os.stat(log_dir)):
-                held.push(taken.pop_all())
-                return
-        if time.monotonic() > until:  # a network's file system may give a folder another inode at each look
-            return
-        time.sleep(0.02)
+        yield
 
 
 def clear_logs(log_dir: Path) -> None:

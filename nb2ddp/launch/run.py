@@ -90,8 +90,8 @@ def refuse_beside_another(logs: Path, torchrun_options: Sequence[str]) -> None:
             return
     except OSError:  # a name that is too long, say: what reads the target says so
         return
-    with held_logs(logs, shared=takes_several_hosts(torchrun_options)) as begun:
-        begun.append(True)  # an empty folder of the user's stays
+    with held_logs(logs, shared=takes_several_hosts(torchrun_options)):
+        pass
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,7 @@ def launch(plan: Launch, observer: Observer | None = None) -> int:
         if not path.is_file():
             raise LaunchError(f"There is no file {path}.")
     torchrun_command(script, nproc=1 if nproc is None else nproc, torchrun_options=plan.torchrun_options)
-    shared = takes_several_hosts(plan.torchrun_options)
-    with _Signals(quiet=plan.quiet) as signals, held_logs(plan.logs, shared=shared) as begun:
+    with _Signals(quiet=plan.quiet) as signals:
         if setup is not None:
             follow = observer.install() if observer else contextlib.nullcontext((1, 2))
             with follow as output:
@@ -174,8 +173,8 @@ def launch(plan: Launch, observer: Observer | None = None) -> int:
                 return signals.exit_code
             if nproc == 0:
                 raise LaunchError("No GPU is visible here; use --cpu to run on the CPU.")
-        begun.append(True)
-        return _train(plan, nproc, signals, observer)
+        with held_logs(plan.logs, shared=takes_several_hosts(plan.torchrun_options)):
+            return _train(plan, nproc, signals, observer)
 
 
 def _require_torch(python: str, script: Path) -> None:
