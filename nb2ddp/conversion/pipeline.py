@@ -81,23 +81,28 @@ def convert_notebook(
     """Convert a notebook that has been read already."""
     options = (options or Options()).with_(**keywords)
     if notebook.language != "python":
-        why = f"its kernel speaks {notebook.language}; nb2ddp converts Python notebooks"
-        return Conversion(notebook.path, "declined", declined=[Change("read", None, why)], source=notebook)
+        return _unread(notebook, f"its kernel speaks {notebook.language}; nb2ddp converts Python notebooks")
     if (size := notebook.code_size) > _MOST_CODE:
-        why = (
+        return _unread(
+            notebook,
             f"its code has some {size // 1000},000 words and signs, and {_MOST_CODE // 1000},000 are read at "
-            "most; move data that is written out in it to a file"
+            "most; move data that is written out in it to a file",
         )
-        return Conversion(notebook.path, "declined", declined=[Change("read", None, why)], source=notebook)
     cells, broken, futures = _parse(notebook)
     if broken:
-        return Conversion(notebook.path, "declined", declined=broken, source=notebook)
+        return _unread(notebook, *broken)
     try:
         facts = Facts.that_train(cells, [notebook.path.parent], sharded=options.strategy == "fsdp")
         return _converted(notebook, facts, options, futures)
     except RecursionError:
-        why = "an expression in this notebook is nested too deeply to be followed; split it up"
-        return Conversion(notebook.path, "declined", declined=[Change("read", None, why)], source=notebook)
+        return _unread(
+            notebook, "an expression in this notebook is nested too deeply to be followed; split it up"
+        )
+
+
+def _unread(notebook: Notebook, *reasons: str | Change) -> Conversion:
+    declined = [Change("read", None, why) if isinstance(why, str) else why for why in reasons]
+    return Conversion(notebook.path, "declined", declined=declined, source=notebook)
 
 
 def _converted(notebook: Notebook, facts: Facts, options: Options, futures: Sequence[str]) -> Conversion:
@@ -132,7 +137,7 @@ def _converted(notebook: Notebook, facts: Facts, options: Options, futures: Sequ
     )
     for text in filter(None, (script.text, setup)):
         if error := _syntax_error(text, script if text == script.text else None):
-            return Conversion(notebook.path, "declined", declined=[error], source=notebook)
+            return _unread(notebook, error)
     files = {SCRIPT: script.text}
     if not options.single_file:
         files[SUPPORT] = support_module(used_names(script.text, module_name(facts), notebook.path.parent))

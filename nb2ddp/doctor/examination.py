@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,18 +54,15 @@ def examine(
 
 def grouped(results: Iterable[tuple[str, Outcome]]) -> Iterator[tuple[str, Outcome]]:
     """Yield the results; neighbours that were skipped for the same reason become one."""
-    names: list[str] = []
-    waiting: Outcome | None = None
-    for name, outcome in results:
-        if waiting is not None and outcome != waiting:
-            yield ", ".join(names), waiting
-            names, waiting = [], None
+
+    def kind(result: tuple[str, Outcome]) -> object:
+        return result[1] if result[1].status == "skip" else result[0]
+
+    for _, alike in itertools.groupby(results, kind):
+        name, outcome = next(alike)
         if outcome.status == "skip":
-            names, waiting = [*names, name], outcome
-        else:
-            yield name, outcome
-    if waiting is not None:
-        yield ", ".join(names), waiting
+            name = ", ".join([name, *(other for other, _ in alike)])
+        yield name, outcome
 
 
 def lines(name: str, outcome: Outcome) -> Iterator[str]:

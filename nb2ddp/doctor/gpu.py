@@ -167,11 +167,8 @@ def driver_fits(machine: Machine) -> Outcome:
             f"{seen}; torch {torch.version} needs CUDA {torch.cuda}",
             f"update the driver, or install a torch built for CUDA {offered[0]}.x: {_SELECTOR}",
         )
-    if wanted[0] > offered[0]:
-        return ok(f"{seen}; CUDA's compatibility package lets it run torch's CUDA {torch.cuda}")
-    if wanted > offered:
-        return ok(f"{seen}; it runs torch's CUDA {torch.cuda} too, of the same major release")
-    return ok(f"{seen}; torch brings CUDA {torch.cuda}")
+    runs = "CUDA's compatibility package lets it run" if wanted[0] > offered[0] else "it runs"
+    return ok(f"{seen}; {runs} torch's CUDA {torch.cuda}")
 
 
 def _numbers(version: str) -> tuple[int, int]:
@@ -215,16 +212,12 @@ def _has_code(torch: Torch, gpu: Gpu) -> bool:
     Machine code (sm) runs within a major capability from its minor one on, PTX (compute) on all later GPUs,
     and with an "a" on that very one (CUDA C++ Programming Guide, "Binary" and "PTX Compatibility").
     """
-    for architecture in torch.architectures:
-        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", architecture)
-        if match is None:
-            continue
-        built = int(match[2]), int(match[3])
-        if match[4] == "a":
-            runs = gpu.capability == built
-        else:
-            runs = gpu.capability >= built and (match[1] == "compute" or gpu.capability[0] == built[0])
-        if runs:
+    for kind, major, minor, only in re.findall(
+        r"\b(sm|compute)_(\d+)(\d)([af]?)\b", " ".join(torch.architectures)
+    ):
+        built = int(major), int(minor)
+        is_later = gpu.capability > built and (kind == "compute" or gpu.capability[0] == built[0])
+        if gpu.capability == built or (is_later and only != "a"):
             return True
     return False
 

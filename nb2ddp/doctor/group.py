@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import tempfile
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -172,10 +172,9 @@ def attempt(machine: Machine, backend: str, more: Mapping[str, str] | None = Non
                 preexec_fn=end_with_parent(signal.SIGTERM),
             )
             try:
-                deadline = time.monotonic() + seconds
-                while process.poll() is None and not timed_out:
-                    time.sleep(0.05)
-                    timed_out = time.monotonic() > deadline
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(seconds)
+                timed_out = process.poll() is None
                 # of processes that hang, one may fail because the other is ended first
                 notes = [json_object(folder / f"rank{rank}.json") or {"stage": ""} for rank in range(nproc)]
             finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 from collections.abc import Callable
 from pathlib import Path
@@ -45,14 +44,13 @@ def fetch(client: Client, ref: str, folder: Path, say: Callable[[str], None]) ->
             continue
         say(f"{shown(str(folder / file.name))} ({_size(path)}{'' if is_new else ', was here'})")
         paths.append(path)
-    text = ""
-    with contextlib.suppress(KaggleError):
-        text = client.log(ref)
     try:
-        if text:
+        if text := client.log(ref):
             here.write(f"{ref.partition('/')[2]}.log", text)
     except DownloadError as error:
         failures.append(str(error))
+    except KaggleError:  # there is none
+        pass
     except OSError as error:
         failures.append(f"the log cannot be written: {error.strerror or error}.")
     if failures:

@@ -82,8 +82,8 @@ def test_a_torch_without_cuda_beside_gpus() -> None:
 @pytest.mark.parametrize(
     ("here", "status", "seen", "to_do"),
     [
-        (with_driver(cuda="12.4"), "ok", "of the same major release", ""),
-        (with_driver(cuda="13.0"), "ok", "torch brings CUDA 12.8", ""),
+        (with_driver(cuda="12.4"), "ok", "it runs torch's CUDA 12.8", ""),
+        (with_driver(cuda="13.0"), "ok", "it runs torch's CUDA 12.8", ""),
         (
             replace(with_torch(cuda="13.0", gpus=()), driver=replace(DRIVER, cuda="12.8")),
             *("fail", "needs CUDA 13.0", "built for CUDA 12.x"),
