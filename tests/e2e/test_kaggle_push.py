@@ -161,6 +161,7 @@ def test_the_owner_is_asked_for_where_somebody_can_answer(
         assert result.exit_code == 0, result.output
         assert "user name" not in result.stderr
         assert ("--owner names one" in result.stderr) == (options == ["--yes"])
+        assert ('"slug": "INSERT_OWNER_SLUG_HERE/tiny-run"' in result.stdout) == (options == ["--yes"])
 
 
 def test_public_asks(server: KaggleServer, converted: Path) -> None:
@@ -194,11 +195,12 @@ def test_public_asks(server: KaggleServer, converted: Path) -> None:
         (["tiny", "--resume-from", "ada/tiny-run", "--title", "tiny run"], "cannot continue from itself"),
     ],
 )
-def test_a_push_that_cannot_be(server: KaggleServer, arguments: list[str], words: str) -> None:
+def test_a_push_that_cannot_be(
+    server: KaggleServer, request: pytest.FixtureRequest, arguments: list[str], words: str
+) -> None:
     Path("empty").mkdir()
     if "tiny" in arguments:
-        write_notebook(Path("tiny run.ipynb"), NOTEBOOK)
-        nb2ddp("convert", "tiny run.ipynb", "-o", "tiny")
+        request.getfixturevalue("converted")
     result = nb2ddp("push", "--kaggle", *arguments)
     assert result.exit_code == 1
     assert words in result.output
@@ -271,17 +273,15 @@ def test_a_token_stops_the_push(
     server: KaggleServer, cell: Any, place: str, kind: str, dry: list[str]
 ) -> None:
     write_notebook(Path("nb.ipynb"), [*NOTEBOOK, cell])
-    result = nb2ddp("push", "--kaggle", "nb.ipynb", *dry)
+    result = nb2ddp("push", "--kaggle", "nb.ipynb", "--allow-secret", "0" * 12, *dry)
     assert result.exit_code == errors.SecretError.exit_code
     assert f"nb.ipynb: {place}: {kind}" in result.output
+    assert "no text that looks like a token has" not in result.output
     for secret in (HF[4:], KEY, "fG7h"):
         assert secret not in result.output
     assert server.pushes == []
     fingerprints = re.findall(r"\[([0-9a-f]{12})\]", result.output)
-    other = nb2ddp("push", "nb.ipynb", "--allow-secret", "0" * 12, *dry)
-    assert other.exit_code == errors.SecretError.exit_code
-    assert "no text that looks like a token has" not in other.output
-    assert nb2ddp("push", "nb.ipynb", "--allow-secret", fingerprints[0], *dry).exit_code == 0
+    assert nb2ddp("push", "nb_ddp", "--allow-secret", fingerprints[0], *dry).exit_code == 0
 
 
 def test_placeholders_are_no_tokens(server: KaggleServer) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import functools
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -86,11 +91,21 @@ def write_notebook(path: Path, cells: list[Any]) -> Path:
     return path
 
 
+@functools.cache
+def _converted_once() -> Path:
+    """Return a folder of this session with the notebook and what it is converted into."""
+    folder = tempfile.TemporaryDirectory(prefix="nb2ddp-")
+    atexit.register(folder.cleanup)
+    with contextlib.chdir(folder.name):
+        write_notebook(Path("tiny run.ipynb"), NOTEBOOK)
+        assert nb2ddp("convert", "tiny run.ipynb", "-o", "tiny").exit_code == 0
+    return Path(folder.name)
+
+
 @pytest.fixture
 def converted(server: KaggleServer) -> Path:
-    """A converted folder, the only one here."""
-    write_notebook(Path("tiny run.ipynb"), NOTEBOOK)
-    assert nb2ddp("convert", "tiny run.ipynb", "-o", "tiny").exit_code == 0
+    """A converted folder, the only one here, and its notebook."""
+    shutil.copytree(_converted_once(), Path(), dirs_exist_ok=True)
     return Path("tiny")
 
 
