@@ -154,21 +154,17 @@ def converted(
     A failure is a sentence and no exception: several notebooks must not stop at the first.
     """
     with contextlib.nullcontext() if silent else waiting(f"converting {what.text}"):
-        return _converted(what, options)
+        from nb2ddp.conversion.pipeline import Conversion, convert_notebook
+        from nb2ddp.source.inputs import read_input
 
-
-def _converted(what: Input, options: Options) -> tuple[Conversion, str | None, str | None]:
-    from nb2ddp.conversion.pipeline import Conversion, convert_notebook
-    from nb2ddp.source.inputs import read_input
-
-    try:
-        notebook, text = read_input(what, _kernel_source)
-        return convert_notebook(notebook, options=options), text, None
-    except Nb2ddpError as error:
-        return Conversion(what.path, "failed"), None, str(error)
-    except Exception as error:
-        sentence = f"{what.text}: INTERNAL ERROR, {type(error).__name__}: {error}. {PLEASE_REPORT}"
-        return Conversion(what.path, "failed"), None, sentence
+        try:
+            notebook, text = read_input(what, _kernel_source)
+            return convert_notebook(notebook, options=options), text, None
+        except Nb2ddpError as error:
+            failure = str(error)
+        except Exception as error:
+            failure = f"{what.text}: INTERNAL ERROR, {type(error).__name__}: {error}. {PLEASE_REPORT}"
+        return Conversion(what.path, "failed"), None, failure
 
 
 def _kernel_source(ref: str) -> str:

@@ -19,6 +19,7 @@ them waiting. Power and clocks are comparable only between GPUs of one kind.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -86,9 +87,8 @@ def _held_back(samples: Sequence[Sample]) -> Straggler | None:
 
 
 def _idle(samples: Sequence[Sample]) -> Straggler | None:
-    busy = {s.rank: float(s.gpu.percent) for s in samples if s.gpu and s.gpu.percent is not None}
-    rank, percent, others = _lowest(busy)
-    if len(busy) < len(samples) or percent > others - _IDLE_POINTS:
+    rank, percent, others = _lowest({s.rank: s.gpu.percent for s in samples if s.gpu})
+    if percent > others - _IDLE_POINTS:
         return None
     why = f"its GPU is {percent:.0f} % busy, the others' {others:.0f} %: its host does not keep up"
     host = next(sample for sample in samples if sample.rank == rank)
@@ -100,31 +100,26 @@ def _idle(samples: Sequence[Sample]) -> Straggler | None:
 
 
 def _power(samples: Sequence[Sample]) -> Straggler | None:
-    watts = {sample.rank: sample.gpu.power for sample in samples if sample.gpu and sample.gpu.power}
     limits = [sample.gpu.power_limit for sample in samples if sample.gpu and sample.gpu.power_limit]
-    rank, power, others = _highest(watts)
-    if len(watts) < len(samples) or power < _POWER_SHARE * others:
-        return None
-    if power - others < _POWER_OF_LIMIT * max(limits, default=0.0):
+    rank, power, others = _highest({s.rank: s.gpu.power or None for s in samples if s.gpu})
+    if power < max(_POWER_SHARE * others, others + _POWER_OF_LIMIT * max(limits, default=0.0)):
         return None
     return Straggler(rank, "power", f"its GPU draws {power:.0f} W, the others' {others:.0f}")
 
 
 def _low_clock(samples: Sequence[Sample]) -> Straggler | None:
-    clocks = {sample.rank: float(sample.gpu.clock) for sample in samples if sample.gpu and sample.gpu.clock}
-    rank, clock, others = _lowest(clocks)
-    if len(clocks) < len(samples) or clock >= _CLOCK_SHARE * others:
+    rank, clock, others = _lowest({s.rank: s.gpu.clock or None for s in samples if s.gpu})
+    if clock >= _CLOCK_SHARE * others:
         return None
     return Straggler(rank, "low clock", f"its GPU runs at {clock:.0f} MHz, the others' at {others:.0f}")
 
 
 def _by_cpu(samples: Sequence[Sample]) -> Straggler | None:
     """Find the rank that computes. On a busy machine it waits for a core as well: both are time it needs."""
-    needs = {
-        sample.rank: sample.cpu + (sample.starved or 0.0) for sample in samples if sample.cpu is not None
-    }
-    rank, percent, others = _highest(needs)
-    if len(needs) < len(samples) or percent < max(_CPU_SHARE * others, others + _CPU_POINTS):
+    rank, percent, others = _highest(
+        {s.rank: None if s.cpu is None else s.cpu + (s.starved or 0.0) for s in samples}
+    )
+    if percent < max(_CPU_SHARE * others, others + _CPU_POINTS):
         return None
     why = f"it takes {percent:.0f} % of a core, the others {others:.0f} %"
     starved = next(sample.starved for sample in samples if sample.rank == rank)
@@ -133,15 +128,20 @@ def _by_cpu(samples: Sequence[Sample]) -> Straggler | None:
     return Straggler(rank, "computes", why)
 
 
-def _highest(values: Mapping[int, float]) -> tuple[int, float, float]:
-    """Return the rank with the highest value, the value, and the median of the others'."""
-    rank = max(values, key=lambda rank: values[rank], default=-1)
-    others = [value for other, value in values.items() if other != rank]
-    return rank, values.get(rank, 0.0), median(others) if others else 0.0
+def _highest(values: Mapping[int, float | None]) -> tuple[int, float, float]:
+    """Return the rank with the highest value, the value, and the median of the others'.
+
+    Where a value is not known, nobody's is the highest.
+    """
+    known = {rank: value for rank, value in values.items() if value is not None}
+    if len(known) < len(values):
+        return -1, -math.inf, 0.0
+    rank = max(known, key=lambda rank: known[rank])
+    return rank, known[rank], median(value for other, value in known.items() if other != rank)
 
 
-def _lowest(values: Mapping[int, float]) -> tuple[int, float, float]:
-    rank, value, others = _highest({rank: -value for rank, value in values.items()})
+def _lowest(values: Mapping[int, float | None]) -> tuple[int, float, float]:
+    rank, value, others = _highest({rank: value and -value for rank, value in values.items()})
     return rank, -value, -others
 
 

@@ -63,12 +63,32 @@ def converted(
         options = Options().with_(**_typed(values))
     except Nb2ddpError as error:
         return Answer("failed", f"Options: {error}")
+    is_link = isinstance(source, str)
     if isinstance(source, str):
-        return _run(source.strip(), True, options, {}, seconds, memory)
-    name = file_name(source.name.replace("\\", "/").rpartition("/")[2])
-    if len(source.data) > MOST_BYTES:
-        return Answer("failed", too_large(name, len(source.data)))
-    return _run(name, False, options, {name: source.data}, seconds, memory)
+        name, data = source.strip(), b""
+    else:
+        name, data = file_name(source.name.replace("\\", "/").rpartition("/")[2]), source.data
+    if len(data) > MOST_BYTES:
+        return Answer("failed", too_large(name, len(data)))
+    request = {"source": name, "is_link": is_link, "options": vars(options), "memory": memory}
+    with tempfile.TemporaryDirectory(prefix="nb2ddp-web-", ignore_cleanup_errors=True) as folder:
+        if not is_link:
+            Path(folder, name).write_bytes(data)
+        try:
+            done = subprocess.run(
+                [sys.executable, "-I", "-c", _START, *map(os.path.abspath, sys.path)],
+                input=json.dumps(request).encode(),
+                capture_output=True,
+                cwd=folder,
+                env={name: os.environ[name] for name in _KEPT if name in os.environ},
+                timeout=seconds,
+            )
+        except subprocess.TimeoutExpired:
+            return Answer("failed", _TOO_SLOW.format(name, seconds))
+    try:
+        return Answer(**json.loads(done.stdout))
+    except (ValueError, TypeError):
+        return Answer("failed", _ended(name, done))
 
 
 def _typed(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,37 +104,6 @@ def _typed(values: Mapping[str, Any]) -> dict[str, Any]:
             value = int(value)
         typed[setting.name] = value
     return typed
-
-
-def _run(
-    source: str,
-    is_link: bool,
-    options: Options,
-    files: Mapping[str, bytes],
-    seconds: float,
-    memory: int,
-) -> Answer:
-    """Start the worker in a folder with these files, and read its answer."""
-    values = {setting.name: getattr(options, setting.name) for setting in settings()}
-    request = json.dumps({"source": source, "is_link": is_link, "options": values, "memory": memory})
-    with tempfile.TemporaryDirectory(prefix="nb2ddp-web-", ignore_cleanup_errors=True) as folder:
-        for name, data in files.items():
-            Path(folder, name).write_bytes(data)
-        try:
-            done = subprocess.run(
-                [sys.executable, "-I", "-c", _START, *map(os.path.abspath, sys.path)],
-                input=request.encode(),
-                capture_output=True,
-                cwd=folder,
-                env={name: os.environ[name] for name in _KEPT if name in os.environ},
-                timeout=seconds,
-            )
-        except subprocess.TimeoutExpired:
-            return Answer("failed", _TOO_SLOW.format(source, seconds))
-    try:
-        return Answer(**json.loads(done.stdout))
-    except (ValueError, TypeError):
-        return Answer("failed", _ended(source, done))
 
 
 def _ended(source: str, done: subprocess.CompletedProcess[bytes]) -> str:
