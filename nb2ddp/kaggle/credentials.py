@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +30,12 @@ def signed_in() -> Any:
 
     Raises CredentialsError when there are none that work, or no client.
     """
-    api = api_of_client()
-    try:
+    with _explained():
+        api = api_of_client()
         with contextlib.suppress(CaughtRequest, SystemExit), caught():
             api_of_client().authenticate()  # what fails here are the files of this machine
         with call("signing in"):
             api.authenticate()
-    except KaggleError:
-        raise
-    except SystemExit:
-        raise CredentialsError(_NO_CREDENTIALS) from None
-    except OSError as error:
-        raise _unreadable(error) from None
-    except Exception as error:
-        raise _unusable(error) from None
     return api
 
 
@@ -51,8 +44,8 @@ def user_known_here() -> str | None:
 
     Raises CredentialsError where the client cannot be imported.
     """
-    api = _api_offline()
-    name = api.config_values.get("username")
+    with _explained():
+        name = _api_offline().config_values.get("username")
     return name if isinstance(name, str) else None
 
 
@@ -61,17 +54,12 @@ def credentials_known_here() -> str | None:
 
     Raises CredentialsError where the client cannot be imported.
     """
-    api = _api_offline()
-    with caught():
+    with _explained(), caught():
+        api = _api_offline()
         from kagglesdk.kaggle_creds import KaggleCredentials
         from kagglesdk.kaggle_env import get_access_token_from_env
 
-        try:
-            token, source = get_access_token_from_env()
-        except OSError as error:
-            raise _unreadable(error) from None
-        except ValueError as error:
-            raise _unusable(error) from None
+        token, source = get_access_token_from_env()
         if token:
             return "~/.kaggle/access_token" if source == "access_token" else f"the variable {source}"
         if {"username", "key"} <= api.config_values.keys():
@@ -86,47 +74,42 @@ def api_of_client() -> Any:
 
     Raises CredentialsError where it cannot be imported.
     """
-    try:
-        with quiet(), time_limit(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from kaggle.api.kaggle_api_extended import KaggleApi
+    with _explained(), quiet(), time_limit(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from kaggle.api.kaggle_api_extended import KaggleApi
 
-            return KaggleApi()
+        return KaggleApi()
+
+
+def _api_offline() -> Any:
+    with caught():
+        api = api_of_client()
+        with contextlib.suppress(Exception, SystemExit):
+            api.authenticate()
+    return api
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Raise CredentialsError for whatever the client raises: it reads its files on import, and does not check them."""
+    folder = Path(os.environ.get("KAGGLE_CONFIG_DIR") or "~/.kaggle").expanduser()
+    try:
+        yield
+    except KaggleError:
+        raise
+    except SystemExit:
+        raise CredentialsError(_NO_CREDENTIALS) from None
     except ModuleNotFoundError as error:
         why = "" if error.name in ("kaggle", "requests") else f" completely (there is no {error.name})"
         raise CredentialsError(_NO_CLIENT.format(why=why)) from None
     except OSError as error:
-        raise _unreadable(error) from None
-    except Exception as error:  # it reads its files on import
-        raise _unusable(error) from None
-
-
-def _api_offline() -> Any:
-    try:
-        with caught():
-            api = api_of_client()
-            with contextlib.suppress(Exception, SystemExit):
-                api.authenticate()
-    except ImportError:
-        raise CredentialsError(_NO_CLIENT.format(why="")) from None
-    return api
-
-
-def _config_folder() -> Path:
-    return Path(os.environ.get("KAGGLE_CONFIG_DIR") or "~/.kaggle").expanduser()
-
-
-def _unusable(error: Exception) -> CredentialsError:
-    """Return the error for files that do not hold what the client expects; it does not check them."""
-    return CredentialsError(
-        f"the Kaggle client cannot start ({type(error).__name__}): look whether kaggle.json, access_token "
-        f"and credentials.json in {_config_folder()} hold what Kaggle gave you."
-    )
-
-
-def _unreadable(error: OSError) -> CredentialsError:
-    where = shown(str(error.filename)) if error.filename else f"a file in {_config_folder()}"
-    return CredentialsError(
-        f"the Kaggle client cannot use {where} ({error.strerror or error}): put the file that Kaggle gave you there, "
-        "or let KAGGLE_API_TOKEN or KAGGLE_CONFIG_DIR name another place."
-    )
+        where = shown(str(error.filename)) if error.filename else f"a file in {folder}"
+        raise CredentialsError(
+            f"the Kaggle client cannot use {where} ({error.strerror or error}): put the file that Kaggle gave you "
+            "there, or let KAGGLE_API_TOKEN or KAGGLE_CONFIG_DIR name another place."
+        ) from None
+    except Exception as error:
+        raise CredentialsError(
+            f"the Kaggle client cannot start ({type(error).__name__}): look whether kaggle.json, access_token "
+            f"and credentials.json in {folder} hold what Kaggle gave you."
+        ) from None
