@@ -10,12 +10,12 @@ from typing import Any
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _SEQUENCE = re.compile(
-    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC: titles, links, the clipboard
-    r"|\x1b[PX^_][^\x1b]*(?:\x1b\\)?"  # DCS, SOS, PM, APC
+    r"(\x1b\][^\x07\x1b]*(?:\x07|\x1b\\?)?"  # OSC: titles, links, the clipboard
+    r"|\x1b[PX^_][^\x1b]*(?:\x1b\\?)?"  # DCS, SOS, PM, APC
     r"|\x1b\[[0-?]*[ -/]*[@-~]?"  # CSI
-    r"|\x1b[ -/]*[0-~]?"
+    r"|\x1b[ -/]*[0-~]?)"
 )
-_OPEN = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|\][^\x07]*|[PX^_].*)?", re.DOTALL)
+_LONGEST = 200  # characters of a sequence that is waited for
 _KEPT_CONTROLS = "\n\r\t"
 
 
@@ -64,24 +64,19 @@ class TerminalFilter:
         self._rest = ""
 
     def __call__(self, text: str) -> str:
-        """Return the next piece; a sequence that is cut off at its end waits for the piece after it."""
-        text = self._rest + text
-        start = text.rfind("\x1b", max(0, len(text) - 200))
-        is_cut = start >= 0 and not _COLOUR.match(text, start) and _OPEN.fullmatch(text, start)
-        self._rest = text[start:] if is_cut else ""
-        return _filtered(text[:start] if is_cut else text)
+        """Return the next piece; a sequence at its end, which may be cut off, waits for the piece after it."""
+        pieces = _SEQUENCE.split(self._rest + text)  # every other one is a sequence
+        self._rest = ""
+        if len(pieces) > 1 and not pieces[-1] and len(pieces[-2]) < _LONGEST:
+            self._rest, pieces[-2] = pieces[-2], ""
+        pieces[1::2] = [piece if _COLOUR.fullmatch(piece) else "" for piece in pieces[1::2]]
+        pieces[::2] = ["".join(filter(_is_kept, piece)) for piece in pieces[::2]]
+        return "".join(pieces)
 
     def end(self) -> str:
         """Return what still waits."""
         rest, self._rest = self._rest, ""
-        return _filtered(rest)
-
-
-def _filtered(text: str) -> str:
-    pieces = re.split(f"({_SEQUENCE.pattern})", text)  # every other one is a sequence
-    pieces[1::2] = [piece if _COLOUR.fullmatch(piece) else "" for piece in pieces[1::2]]
-    pieces[::2] = ["".join(filter(_is_kept, piece)) for piece in pieces[::2]]
-    return "".join(pieces)
+        return rest if _COLOUR.fullmatch(rest) else ""
 
 
 def _is_kept(sign: str) -> bool:
