@@ -277,9 +277,7 @@ def _bundle(
         owner=options.owner,
         setup=setup,
         support=support,
-        dataset_sources=sources.datasets,
-        competition_sources=sources.competitions,
-        kernel_sources=sources.kernels,
+        **sources.attached,
         nproc=min(options.processes, GPUS),
         notebook_name=notebook.path.name,
     )

@@ -30,6 +30,7 @@ from nb2ddp.targets.job import has_trainer
 from nb2ddp.targets.kaggle import (
     DEFAULT_ACCELERATOR,
     METADATA_FILE,
+    SOURCES,
     UNKNOWN_OWNER,
     accelerator_of,
     kaggle_bundle,
@@ -43,7 +44,6 @@ _MOST_SEARCHED = 1_000_000  # bytes of a data file that is searched for tokens
 
 SESSION_HOURS = 12  # after which Kaggle ends a session with GPUs
 
-_SOURCES = ("dataset_sources", "competition_sources", "kernel_sources", "model_sources")
 _REF = r"[A-Za-z0-9_-]+/[A-Za-z0-9_-]+"
 
 
@@ -331,10 +331,10 @@ def _title(title: str, owner: str | None, wishes: Wishes) -> str:
 
 
 def _sources(metadata: Mapping[str, Any], wishes: Wishes) -> dict[str, Any]:
-    for kind in _SOURCES:
+    for kind in SOURCES:
         if not isinstance(metadata.get(kind) or [], list):
             raise BundleError(f"{kind} in {METADATA_FILE} is not a list of names.")
-    sources = {kind: [*(metadata.get(kind) or ()), *wishes.sources.get(kind, ())] for kind in _SOURCES}
+    sources = {kind: [*(metadata.get(kind) or ()), *wishes.sources.get(kind, ())] for kind in SOURCES}
     if wishes.resume_from:
         kind = "dataset_sources" if wishes.resume_from.startswith("datasets/") else "kernel_sources"
         sources[kind].append(wishes.resume_from.removeprefix("datasets/"))

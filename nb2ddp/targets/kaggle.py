@@ -16,7 +16,8 @@ import textwrap
 import unicodedata
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from nb2ddp import rendering
 from nb2ddp.errors import BundleError
@@ -84,12 +85,18 @@ _EXPORT = re.compile(r"save_pretrained_(?:merged|gguf)|push_to_hub|merge_and_unl
 _MIN_NAME, _MAX_NAME = 5, 50  # Kaggle's limits for titles and slugs of kernels
 
 _SLUG = r"[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*"
-_SOURCES = {  # how an entry has to look for the kaggle client, in a pattern and in words
-    "datasets": (rf"{_SLUG}/{_SLUG}(?:/\d+)?", "owner/slug"),
-    "competitions": (_SLUG, "slug"),
-    "notebooks": (rf"{_SLUG}/(?=[^/]{{5}}){_SLUG}(?:/\d+)?", "owner/slug"),
-    "models": (rf"{_SLUG}/[\w.-]+/\w+/[\w.-]+/\d+", "owner/model/framework/variation/version"),
+SOURCES = {
+    "dataset_sources": ("datasets", rf"{_SLUG}/{_SLUG}(?:/\d+)?", "owner/slug"),
+    "competition_sources": ("competitions", _SLUG, "slug"),
+    "kernel_sources": ("notebooks", rf"{_SLUG}/(?=[^/]{{5}}){_SLUG}(?:/\d+)?", "owner/slug"),
+    "model_sources": (
+        "models",
+        rf"{_SLUG}/[\w.-]+/\w+/[\w.-]+/\d+",
+        "owner/model/framework/variation/version",
+    ),
 }
+"""By the key of the metadata: the folder below /kaggle/input, and how an entry has to look for the kaggle client, in a
+pattern and in words."""
 
 
 # ---- names -------------------------------------------------------------------------------------------------
@@ -131,16 +138,13 @@ def slugify(title: str) -> str:
 
 @dataclass(frozen=True)
 class InputSources:
-    """The inputs a script reads, as the entries that attach them, in order of appearance.
+    """The inputs a script reads, as the entries that attach them, by the keys of `SOURCES`, in order of appearance.
 
     ``unresolved``: names below /kaggle/input that do not say who owns them, nor what they are.
     """
 
-    datasets: tuple[str, ...] = ()
-    competitions: tuple[str, ...] = ()
-    kernels: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    unresolved: tuple[str, ...] = ()
+    attached: Mapping[str, Any] = field(default_factory=dict)
+    unresolved: Sequence[str] = ()
 
 
 _INPUT_PATH = re.compile(r"(?:/kaggle|(?<![\w./])\.\.)/input/([\w.-]+(?:/[\w.-]+)*)(/?[{*])?")
@@ -148,22 +152,24 @@ _INPUT_PATH = re.compile(r"(?:/kaggle|(?<![\w./])\.\.)/input/([\w.-]+(?:/[\w.-]+
 
 def input_sources(text: str) -> InputSources:
     """Return what can be known from the ``/kaggle/input/…`` and ``../input/…`` paths in a text."""
-    found: dict[str, dict[str, None]] = {kind: {} for kind in (*_SOURCES, "unresolved")}
+    attached: dict[str, dict[str, None]] = {}
+    unresolved: dict[str, None] = {}
     for path, open_end in _INPUT_PATH.findall(text):
-        kind, *parts = path.rstrip(".").split("/")
-        if kind not in _SOURCES:
+        folder, *parts = path.rstrip(".").split("/")
+        key = next((key for key, (name, *_) in SOURCES.items() if name == folder), None)
+        if key is None:
             if open_end not in ("{", "*") or parts:
-                found["unresolved"][kind] = None
+                unresolved[folder] = None
             continue
-        pattern, form = _SOURCES[kind]
+        _, pattern, form = SOURCES[key]
         length = form.count("/") + 1
         entry = "/".join(parts[:length])
         cut_short = len(parts) == length and open_end in ("{", "*")  # the last name goes on
         if re.fullmatch(pattern, entry) and not cut_short:
-            found[kind][entry] = None
+            attached.setdefault(key, {})[entry] = None
         elif parts:
-            found["unresolved"][f"{kind}/{entry}"] = None
-    return InputSources(*(tuple(names) for names in found.values()))
+            unresolved[f"{folder}/{entry}"] = None
+    return InputSources({key: tuple(entries) for key, entries in attached.items()}, tuple(unresolved))
 
 
 # ---- the bundle --------------------------------------------------------------------------------------------
@@ -178,16 +184,13 @@ def kaggle_bundle(
     support: str | None = None,
     notebook_name: str,
     requires_gpu: bool = True,
-    dataset_sources: Iterable[str] = (),
-    competition_sources: Iterable[str] = (),
-    kernel_sources: Iterable[str] = (),
-    model_sources: Iterable[str] = (),
     enable_internet: bool = True,
     nproc: int | None = None,
     accelerator: str = DEFAULT_ACCELERATOR,
     timeout: int | None = None,
     resume_from: str | None = None,
     local: tuple[str, Sequence[str]] | None = None,
+    **sources: Iterable[str],
 ) -> dict[str, str]:
     """Return the files of the kernel by name: ``kernel-metadata.json`` and ``<slug>.py``.
 
@@ -205,6 +208,7 @@ def kaggle_bundle(
     resume_from: go on from the last checkpoint in this output: ``owner/slug`` of a kernel, or
         ``datasets/owner/slug``; it has to be among the sources.
     local: a dataset, which has to be among the sources, and the paths in it that the script reads.
+    sources: what is attached, by the keys of `SOURCES`.
 
     Raises BundleError for values that Kaggle would refuse.
     """
@@ -222,10 +226,8 @@ def kaggle_bundle(
         "enable_gpu": True,
         "enable_tpu": False,
         "enable_internet": enable_internet,
-        "dataset_sources": _checked("datasets", dataset_sources),
-        "competition_sources": _checked("competitions", competition_sources),
-        "kernel_sources": _checked("notebooks", kernel_sources),
-        "model_sources": _checked("models", model_sources),
+        **{key: list[str]() for key in SOURCES},
+        **{key: _checked(key, entries) for key, entries in sources.items()},
         "machine_shape": kind.machine_shape,
     }
     made = functools.partial(
@@ -260,8 +262,8 @@ def _check(nproc: int, kind: Accelerator, owner: str | None, resume_from: str | 
             f"{owner!r} is no name of a Kaggle user: the one in your profile's address is meant."
         )
     if resume_from is not None:
-        kind_of_source = "datasets" if resume_from.startswith("datasets/") else "notebooks"
-        _checked(kind_of_source, [resume_from.removeprefix("datasets/")])
+        key = "dataset_sources" if resume_from.startswith("datasets/") else "kernel_sources"
+        _checked(key, [resume_from.removeprefix("datasets/")])
 
 
 def _train_for(script: str, timeout: int | None) -> int | None:
@@ -288,13 +290,13 @@ def oversize(bundle: Mapping[str, str]) -> str | None:
     return None
 
 
-def _checked(kind: str, sources: Iterable[str]) -> list[str]:
-    pattern, form = _SOURCES[kind]
+def _checked(key: str, sources: Iterable[str]) -> list[str]:
+    folder, pattern, form = SOURCES[key]
     entries = list(dict.fromkeys(sources))
     for entry in entries:
         if not re.fullmatch(pattern, entry):
             raise BundleError(
-                f"{entry!r} cannot be attached from Kaggle's {kind}: it has to look like {form}."
+                f"{entry!r} cannot be attached from Kaggle's {folder}: it has to look like {form}."
             )
     return entries
 

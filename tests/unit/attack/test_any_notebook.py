@@ -90,7 +90,7 @@ def test_a_mistake_is_named_with_its_cell_and_line(cell: str, line: int, why: st
         "md:form\x0cfeed\x1cand\x85others\u2028too",
         "x = 1\n\x0cy = 2",
         "x = '\ud800'",
-        "!ls\n" * 400,
+        "!ls\n" * 200,
         "    !ls\n    x = 1",
         "# -*- coding: utf-16 -*-\nx = 1",
         "x = " + "(" * 150 + "1" + ")" * 150,

@@ -416,3 +416,10 @@ def test_what_kaggle_paths_do_not_tell_is_noted_once() -> None:
         "the script reads /kaggle/input/alpaca, /kaggle/input/words, which does not say what"
     )
     assert "name it when you push, with --dataset OWNER/NAME" in note
+
+
+def test_what_kaggle_paths_tell_is_attached() -> None:
+    model = "google/gemma/transformers/1.1-2b-it/2"
+    paths = f'load("/kaggle/input/models/{model}"); open("/kaggle/input/datasets/ada/words/w.txt")'
+    metadata = json.loads(converted(paths, TRAIN).files["kaggle/kernel-metadata.json"])
+    assert (metadata["model_sources"], metadata["dataset_sources"]) == ([model], ["ada/words"])

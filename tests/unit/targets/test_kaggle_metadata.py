@@ -135,10 +135,12 @@ def test_inputs_with_an_owner_are_known() -> None:
     # from /kaggle/input/datasets/bob/words.
     """
     assert input_sources(text) == InputSources(
-        datasets=("ada/alpaca", "bob/words"),
-        competitions=("titanic",),
-        kernels=("bob/first-run",),
-        models=("google/gemma/transformers/1.1-2b-it/2",),
+        {
+            "dataset_sources": ("ada/alpaca", "bob/words"),
+            "competition_sources": ("titanic",),
+            "kernel_sources": ("bob/first-run",),
+            "model_sources": ("google/gemma/transformers/1.1-2b-it/2",),
+        }
     )
 
 
