@@ -74,10 +74,7 @@ NASTY = [
 ]
 
 
-@pytest.mark.parametrize("name", NASTY)
-def test_fetch_writes_below_its_folder_alone_and_over_nothing(
-    server: KaggleServer, tmp_path: Path, name: str
-) -> None:
+def test_fetch_writes_below_its_folder_alone_and_over_nothing(server: KaggleServer, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / "below").mkdir(parents=True)
     (outside / "victim.txt").write_text("mine")
@@ -91,11 +88,13 @@ def test_fetch_writes_below_its_folder_alone_and_over_nothing(
     before, home_before = tree(outside), sorted(os.listdir(home))
     server.files = {"good.txt": b"good"}
     good = {"url": "http://localhost/signed/good.txt", "fileName": "good.txt"}
-    nasty = good | {"fileName": name.replace("{outside}", str(outside))}
-    server.calls["ListKernelSessionOutput"] = [lists(nasty, good)]
+    nasty = [good | {"fileName": name.replace("{outside}", str(outside))} for name in NASTY]
+    server.calls["ListKernelSessionOutput"] = [lists(*nasty, good)]
     result = nb2ddp(*FETCH)
     assert result.exit_code == errors.DownloadError.exit_code, result.output
     assert safe(result.output)
+    refused = [line for line in result.output.splitlines() if not line.startswith("nb2ddp: [")]
+    assert len(refused) == len(NASTY) + 1, "each is named, and the good one is fetched"
     assert tree(outside) == before
     assert sorted(os.listdir(home)) == sorted([*home_before, "good.txt", ".nb2ddp_fetch"])
     assert (home / "mine.txt").read_text() == "mine"
@@ -103,16 +102,15 @@ def test_fetch_writes_below_its_folder_alone_and_over_nothing(
     assert sorted(os.listdir(Path())) == ["home"]
 
 
-@pytest.mark.parametrize(
-    "name", ["a b.txt", "ü/ö/☃.bin", "x" * 255, ".hidden", "events.12:30", "a..b", "-rf", "a'\"$(x)`b`"]
-)
-def test_unusual_names_are_fetched(server: KaggleServer, name: str) -> None:
+def test_unusual_names_are_fetched(server: KaggleServer) -> None:
+    names = ["a b.txt", "ü/ö/☃.bin", "x" * 255, ".hidden", "events.12:30", "a..b", "-rf", "a'\"$(x)`b`"]
     server.files = {"good.txt": b"good"}
     server.calls["ListKernelSessionOutput"] = [
-        lists({"url": "http://localhost/signed/good.txt", "fileName": name})
+        lists(*({"url": "http://localhost/signed/good.txt", "fileName": name} for name in names))
     ]
     assert nb2ddp(*FETCH).exit_code == 0
-    assert (Path("home") / name).read_bytes() == b"good"
+    for name in names:
+        assert (Path("home") / name).read_bytes() == b"good"
 
 
 def test_a_fetched_file_that_was_edited_stays(server: KaggleServer) -> None:
