@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib.util
 import os
 import re
 import shutil
-import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -56,35 +55,21 @@ def port_free(machine: Machine) -> Outcome:
     need it: they take any free port."""
     text = machine.environ.get("MASTER_PORT", "")
     port = int(text) if text.isdigit() and 0 < int(text) < 1 << 16 else DEFAULT_PORT
-    if not is_taken(port):
+    found: list[Any] = []
+    by = end = ""
+    with contextlib.suppress(psutil.Error):
+        found = [c for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+        found = [connection for connection in found if connection.laddr.port == port]
+        if pid := next((connection.pid for connection in found if connection.pid), None):
+            by = f" by {psutil.Process(pid).name()}, process {pid}"
+            end = f", or `kill {pid}` if that is left of an earlier run"
+    if not found:
         return ok(f"port {port} is free")
-    who = next(iter(listeners(port)), None)
-    by = f" by {who[1]}, process {who[0]}" if who else ""
-    end = f", or `kill {who[0]}` if that is left of an earlier run" if who else ""
     return warn(
         f"port {port} is taken{by}",
         "`nb2ddp run` and `torchrun --standalone` take a free one by themselves; else add `torchrun "
         f"--master-port {port + 1}` or `accelerate launch --main_process_port {port + 1}`{end}",
     )
-
-
-def is_taken(port: int) -> bool:
-    """Return whether a process listens on this port, on any address of this machine."""
-    for family in (socket.AF_INET6, socket.AF_INET):
-        try:
-            socket.create_server(("", port), family=family).close()
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                return True  # without IPv6 the error is another
-    return False
-
-
-def listeners(port: int) -> Iterator[tuple[int, str]]:
-    """Yield the processes that listen on this port, by number and name, as far as the system shows them."""
-    with contextlib.suppress(psutil.Error):
-        for found in psutil.net_connections("tcp"):
-            if found.status == psutil.CONN_LISTEN and found.laddr.port == port and found.pid:
-                yield found.pid, psutil.Process(found.pid).name()
 
 
 def shared_memory(machine: Machine) -> Outcome:
