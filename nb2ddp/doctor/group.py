@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 import subprocess
 import tempfile
 import uuid
@@ -19,7 +18,7 @@ from nb2ddp.doctor.machine import Machine
 from nb2ddp.doctor.outcome import Outcome, counted, fail, ok, warn
 from nb2ddp.launch.command import LAUNCHER_VARIABLES, torchrun_command, torchrun_environment
 from nb2ddp.launch.failure import ending
-from nb2ddp.launch.processes import RUN_ID_VARIABLE, end_processes, end_with_parent
+from nb2ddp.launch.processes import end_processes, start
 from nb2ddp.regular_files import json_object
 
 SLOW = 1.0
@@ -153,7 +152,6 @@ def attempt(machine: Machine, backend: str, more: Mapping[str, str] | None = Non
         "NCCL_DEBUG": "WARN",
         **torchrun_environment(base, nproc=nproc, cpu=machine.settings.cpu),
         **(more or {}),
-        RUN_ID_VARIABLE: run_id,
     }
     with tempfile.TemporaryDirectory(prefix="nb2ddp-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -162,15 +160,7 @@ def attempt(machine: Machine, backend: str, more: Mapping[str, str] | None = Non
         timed_out = False
         with log.open("wb") as file:
             output: int = 2 if environ["NCCL_DEBUG"].upper() in ("INFO", "TRACE") else file.fileno()
-            process = subprocess.Popen(
-                [*command, str(folder), backend, str(seconds)],
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                preexec_fn=end_with_parent(signal.SIGTERM),
-            )
+            process = start([*command, str(folder), backend, str(seconds)], environ, run_id, (output, output))
             try:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(seconds)

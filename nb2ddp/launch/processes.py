@@ -1,4 +1,4 @@
-"""Find and end all processes of a run, by the run id that each carries in its environment.
+"""Start the processes of a run, and find and end all of them, by the run id that each carries in its environment.
 
 Every process of a run inherits the variable ``NB2DDP_RUN_ID``: data loader workers, servers and other
 programs that the script starts, also those in a session of their own (setsid) or without a living parent.
@@ -12,9 +12,10 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 RUN_ID_VARIABLE = "NB2DDP_RUN_ID"
@@ -26,6 +27,28 @@ _GIVE_UP_SECONDS = 5.0  # a process in an uninterruptible system call does not e
 
 Process = tuple[int, int]
 """Process id and start time, which no two processes share; or minus a process group's id and 0."""
+
+
+def start(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    run_id: str,
+    output: tuple[int, int],
+    *,
+    cwd: Path | None = None,
+    stdin: int | None = subprocess.DEVNULL,
+) -> subprocess.Popen[bytes]:
+    """Start the first process of a run, in a session of its own: Ctrl-C in the terminal reaches only us."""
+    return subprocess.Popen(
+        command,
+        cwd=cwd,
+        env={**environment, RUN_ID_VARIABLE: run_id},
+        stdin=stdin,
+        stdout=output[0],
+        stderr=output[1],
+        start_new_session=True,
+        preexec_fn=end_with_parent(signal.SIGTERM),
+    )
 
 
 def end_processes(

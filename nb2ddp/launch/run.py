@@ -253,18 +253,9 @@ def _start(
     cwd: Path | None,
     output: tuple[int, int],
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own, so that Ctrl-C in the terminal reaches only us."""
     sys.stdout.flush()
     try:
-        return subprocess.Popen(
-            command,
-            cwd=cwd,
-            env={**environment, processes.RUN_ID_VARIABLE: run_id},
-            stdout=output[0],
-            stderr=output[1],
-            start_new_session=True,
-            preexec_fn=processes.end_with_parent(signal.SIGTERM),
-        )
+        return processes.start(command, environment, run_id, output, cwd=cwd, stdin=None)
     except OSError as error:
         raise LaunchError(
             f"{command[0]} cannot be started in {cwd or Path.cwd()}: {error.strerror}."

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from nb2ddp.ddp_folder import SCRIPT, shards
+from nb2ddp.launch import processes
 from nb2ddp.launch.command import LAUNCHER_VARIABLES, torchrun_command, torchrun_environment
-from nb2ddp.launch.processes import RUN_ID_VARIABLE, end_processes, end_with_parent, processes_of
 from nb2ddp.rehearse.subject import Subject
 from nb2ddp.waiting import waiting
 
@@ -143,7 +143,6 @@ def _start(run: Run, settings: Settings, scratch: Path) -> subprocess.Popen[byte
     base = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES and not k.startswith("COV")}
     environment = {
         **torchrun_environment(base, nproc=1, cpu=True, cores=1),
-        RUN_ID_VARIABLE: run.run_id,
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_CACHE": str(scratch / f"{run.name}-data"),
         "TMPDIR": str(scratch),
@@ -158,16 +157,8 @@ def _start(run: Run, settings: Settings, scratch: Path) -> subprocess.Popen[byte
         environment["TORCH_COMPILE_DISABLE"] = "1"
     with (run.notes / "output.txt").open("wb") as output:
         run.started = time.time()
-        return subprocess.Popen(
-            command,
-            cwd=run.folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            preexec_fn=end_with_parent(signal.SIGTERM),
-        )
+        log = output.fileno()
+        return processes.start(command, environment, run.run_id, (log, log), cwd=run.folder)
 
 
 def execute(runs: Sequence[Run], settings: Settings, scratch: Path, title: str) -> None:
@@ -259,14 +250,14 @@ def _names(run: Run) -> list[tuple[int, str]]:
 def _end(run: Run, process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
-    end_processes(run.run_id, grace=_GRACE, groups=[process.pid])
+    processes.end_processes(run.run_id, grace=_GRACE, groups=[process.pid])
     process.wait()
 
 
 def _left(run: Run) -> int:
     """Return how many processes of a run are left, a moment after it has ended."""
     deadline = time.monotonic() + 1
-    while (left := processes_of(run.run_id)) and time.monotonic() < deadline:
+    while (left := processes.processes_of(run.run_id)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return len(left)
 
