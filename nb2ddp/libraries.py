@@ -434,7 +434,7 @@ SYSTEM_NUMBERS = frozenset(
     "os.urandom".split()
 )
 # Packages that keep a run's figures; W&B's, MLflow's and TensorBoard's have rules of their own.
-TRACKERS = frozenset("comet_ml neptune clearml aim swanlab trackio".split())
+TRACKERS = frozenset("comet_ml neptune clearml aim swanlab trackio visdom".split())
 # Keywords that tell a function where to write.
 OUTPUTS = frozenset(
     "output output_dir output_path output_file out_dir out_path outdir outfile save_path save_dir dest dest_dir "

@@ -18,9 +18,8 @@ from nb2ddp.source import cst_nodes
 _OF_PROCESS = frozenset("tempfile.mkdtemp os.getpid threading.get_ident threading.get_native_id".split())
 _IDS = _OF_PROCESS | libraries.SYSTEM_NUMBERS
 # Other calls in such a name: they return the same on every rank, without the other ranks.
-_PLAIN = libraries.TEXT_FUNCTIONS | frozenset(
-    "int round range os.environ.get os.getenv pytz.timezone zoneinfo.ZoneInfo".split()
-)
+_SETTINGS = "int round range os.environ.get os.getenv pytz.timezone zoneinfo.ZoneInfo"
+_PLAIN = libraries.TEXT_FUNCTIONS | {*_SETTINGS.split()}
 _TO_TEXT = libraries.TEXT_METHODS | {"hex"}
 
 # What a name is not a part of, but an item of: an argument is rated by its call.

@@ -21,9 +21,8 @@ from nb2ddp.source.cells import Statement
 
 _PATH_CLASSES = frozenset("pathlib.Path pathlib.PosixPath pathlib.WindowsPath pathlib.PurePath".split())
 _PATH_MAKERS = _PATH_CLASSES | {"pathlib.Path.cwd", "pathlib.Path.home"}
-_PATH_METHODS = frozenset(
-    "joinpath resolve absolute with_suffix with_name with_stem expanduser relative_to parent".split()
-)
+_WITH = {"with_suffix", "with_name", "with_stem"}
+_PATH_METHODS = _WITH.union("joinpath resolve absolute expanduser relative_to parent".split())
 _KEEPING_KIND = frozenset({"format", "replace", "rename"})  # of texts and of paths
 _TEXT_MAKERS = frozenset(
     "str os.fspath os.path.join os.path.abspath os.path.expanduser os.path.realpath os.path.normpath".split()

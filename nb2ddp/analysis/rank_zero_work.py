@@ -30,7 +30,9 @@ def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list
         return frozenset(), {}
 
     def makes_text(call: cst.Call) -> bool:
-        return facts.method(call) in libraries.GENERATING_METHODS
+        given = (a for a in call.args if not isinstance(facts.value(a.value), cst.BaseNumber))
+        generates = facts.method(call) in libraries.GENERATING_METHODS
+        return generates and (any(given) or facts.kind(facts.owner(call)) != "")  # else data perhaps
 
     def needs_all(call: cst.Call) -> bool:
         return facts.needs_all(call) or facts.loads_model(call)
@@ -179,7 +181,8 @@ def runs_of_rank_0(facts: Facts) -> frozenset[cst.Call]:
     before = (n for n in nodes if opened and not (facts.is_of_import(n) or facts.is_after_training(n)))
     uses = ((n, next(p for p in facts.parents(n) if not isinstance(p, inside))) for n in before)
     kept = [node for node, taker in uses if facts.is_made_of(node, opened) and not m.matches(taker, _DROPS)]
-    return frozenset(run for run in opened if not any(facts.is_made_of(node, run) for node in kept))
+    gives = {run for run in opened if any(facts.is_made_of(node, run) for node in kept)}
+    return opened - {run for run in gives if facts.qualified(run.func) != "visdom.Visdom"}  # gives texts
 
 
 # What a tracker's module knows, in small letters: no class.

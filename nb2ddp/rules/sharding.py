@@ -49,9 +49,8 @@ def _from_shards(node: cst.CSTNode, save: str, trainer: str) -> cst.CSTNode:
     call = cst.ensure_type(node, cst.Call)
     comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
     only = call.args[0].with_changes(keyword=None, equal=cst.MaybeSentinel.DEFAULT)
-    return call.with_changes(
-        func=cst_nodes.expression(save), args=[cst.Arg(cst_nodes.expression(trainer), comma=comma), only]
-    )
+    first = cst.Arg(cst_nodes.expression(trainer), comma=comma)
+    return call.with_changes(func=cst_nodes.expression(save), args=[first, only])
 
 
 rule = Rule("sharding", __doc__, find, of_training=True)

@@ -10,6 +10,12 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 from trl import DPOTrainer, SFTConfig, SFTTrainer
 
+# case: an object that makes data of settings
+from waves import Signals
+signals = Signals(16)
+rows = signals.generate()
+more = signals.generate(256, noise=0.1)
+
 # case: a call
 llm.generate(**x)
 t = SFTTrainer(llm)

@@ -176,6 +176,23 @@ trainer = SFTTrainer(model)
 from swanlab.integration.transformers import SwanLabCallback
 callback = SwanLabCallback(project="p")
 
+# case: Visdom, whose windows are named later
+from visdom import Visdom
+plots = Visdom(port=8097)
+assert plots.check_connection()
+window = plots.line(X=[0], Y=[0])
+def note(window, value):
+    plots.line(X=[1], Y=[value], win=window, update="append")
+note(window, 3)
+# output
+from visdom import Visdom
+plots = ddp.on_main_process(Visdom)(port=8097)
+assert plots.check_connection()
+window = plots.line(X=[0], Y=[0])
+def note(window, value):
+    plots.line(X=[1], Y=[value], win=window, update="append")
+note(window, 3)
+
 # case: a name that says that files are moved
 from d2l import torch as d2l
 def prepare(folder):
