@@ -222,15 +222,18 @@ loss.backward()
 # answer: sees no training here that it could convert: this backward() is in no loop over batches
 # answer: cell 2
 
-# case: a loop in a class that nothing makes
+# case: a loop in a class that nothing makes, below a step that nothing calls
 import torch
+# %%
+def step(b):
+    f(b).backward()
 # %%
 class Loop:
     def fit(self):
         for b in self.data:
             f(b).backward()
 # answer: no call of the function that this backward() stands in is in sight
-# answer: cell 2
+# answer: cell 3
 
 # case: a function of a module that is called as models are fitted
 from PIL import Image, ImageOps
