@@ -276,10 +276,11 @@ class Names(Tree):
                 if targets:
                     return name if self.definitions(name) and self._is_own(node) else targets[-1]
                 bindings = self.bindings(name)
-                if not bindings:
-                    for module in self.collected.stars:
-                        if name in libraries.STAR_EXPORTS.get(module.partition(".")[0], ()):
-                            return f"{module}.{name}"
+                for module in () if bindings else self.collected.stars:
+                    if name in libraries.STAR_EXPORTS.get(module.partition(".")[0], ()):
+                        return f"{module}.{name}"
+                    if name == "plt":  # of a module that has imported it, by its usual name
+                        return "matplotlib.pyplot"
                 alias = bindings[0].value if len(bindings) == 1 else None
                 if isinstance(alias, cst.Name | cst.Attribute):
                     root = root_of(alias)

@@ -50,7 +50,6 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 # Methods that draw, whatever they belong to, where matplotlib or pandas is imported.
 _PLOTS = frozenset("plot hist scatter bar barh imshow boxplot pie fill_between errorbar contourf".split())
 _DRAWS = re.compile(r"(?<!mat)plot|show|draw|hist(?!or)|scatter|semilog|visuali[sz]e")
-_LIBRARIES = ("matplotlib.pyplot.", "seaborn.")
 _DRAWS_NOTHING = re.compile(
     r"matplotlib\.pyplot\.(?:style\.|rc|switch_backend|ion|ioff|close|get_|show)|seaborn\.(?:set|load)"
 )
@@ -62,7 +61,7 @@ def _drawing(facts: Facts) -> Callable[[cst.Call], bool]:
 
     def draws(call: cst.Call) -> bool:
         name = facts.qualified(call.func)
-        if name.startswith(_LIBRARIES):
+        if name.startswith(("matplotlib.pyplot.", "seaborn.")):
             return _DRAWS_NOTHING.match(name) is None
         if facts.called_functions(call):
             return False
