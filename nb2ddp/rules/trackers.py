@@ -1,8 +1,8 @@
 """Let rank 0 alone write to TensorBoard and MLflow.
 
 Each rank would leave a file or a run of its own, and every curve would be shown several times. W&B is disabled on
-the other ranks at run time, whatever mode the notebook names, and they get what is read of its artifacts. MLflow cannot be disabled: the other ranks get an empty
-store, which is removed at the end.
+the other ranks, whatever mode the notebook names, and they get what is read of its artifacts. MLflow cannot be
+disabled: the other ranks get an empty store, which is removed at the end.
 
 .. code-block:: diff
 
