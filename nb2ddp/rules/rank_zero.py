@@ -26,6 +26,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis import files, modules, rank_zero_work
 from nb2ddp.analysis.common_paths import called_by_all, changes_state, is_used_later, leaves, parts_ranks
+from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.init_place import in_setup_step
 from nb2ddp.options import Options
@@ -68,10 +69,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             )
             continue
         yield Edit.inside(path, "other ranks work on a copy of the file", f"{helper(facts, 'own_file')}{how}")
+    own |= {call: call for call in shared_names(facts) if isinstance(call, cst.Call)}  # which make folders
     runs = rank_zero_work.runs_of_rank_0(facts)
     for run in runs:  # of `Task.current_task().get_logger()`, the first call
         opens = next((c.func for c in facts.calls_in(run.func) if facts.is_of_import(c.func)), run.func)
-        own.update(dict.fromkeys((run, *facts.calls_in(run.func)), opens))
+        own |= dict.fromkeys((run, *facts.calls_in(run.func)), opens)
         if not facts.is_made_of(run.func, runs):
             yield Edit.inside(opens, "only rank 0 has a run", helper(facts, "on_main_process"))
     for call in facts.live_calls:

@@ -253,6 +253,48 @@ def test_a_module_opens_a_copy_of_a_database_on_other_ranks(tmp_path: Path) -> N
     assert note.place.line == 4
 
 
+NAMES = """
+    import datetime, os, time, uuid
+    from pathlib import Path
+
+    def stamp():
+        return datetime.datetime.now().strftime("%Y-%m-%d")
+
+    def folder(root, name=None):
+        path = Path(root) / (name or f"{stamp()}-{uuid.uuid4().hex[:6]}")
+        path.mkdir(parents=True)
+        (path / "made").write_text(stamp())
+        return path
+
+    def report(path):
+        print(f"{stamp()}: reads {path}")
+        return [path]
+
+    def measured(rows):
+        begun = time.time()
+        rows.sort()
+        return f"{time.time() - begun:.1f} seconds"
+
+    def trained(model):
+        model(1)
+        return f"run-{time.time()}"
+"""
+
+
+@pytest.mark.parametrize("call", ["stamp()", "folder('runs')", "folder(root='runs')"])
+def test_a_name_that_a_module_draws_is_rank_0s(tmp_path: Path, call: str) -> None:
+    cells = (f"import names, os\nname = f'runs/{{names.{call}}}'\nos.makedirs(name, exist_ok=True)", TRAIN)
+    code = code_of(beside(tmp_path, {"names.py": NAMES}, *cells))
+    assert f"name = f'runs/{{ddp.from_main_process(lambda: names.{call})}}'" in code
+    assert "in_turn" not in code
+
+
+@pytest.mark.parametrize("call", ["report('a')", "measured(rows)", "trained(net)"])
+def test_what_a_module_gives_besides_a_name_each_rank_makes(tmp_path: Path, call: str) -> None:
+    cells = (f"from names import *\nmade = {call}\nprint(made)", TRAIN)
+    assert f"\nmade = {call}" in code_of(beside(tmp_path, {"names.py": NAMES}, *cells))
+
+
 def test_a_module_that_the_notebook_writes_goes_first(tmp_path: Path) -> None:
     text = dedent(SAVES).strip()
     cells = (f"%%writefile files.py\n{text}\n", "import files\nfiles.save(1, 'a')", TRAIN)
