@@ -53,29 +53,20 @@ NOT_SHOWN = (
 
 
 @dataclass(frozen=True)
-class Replaced:
-    """One replacement: a model, a data set, a command, a setting that differs from the real run."""
-
-    what: str
-    by: str
-    why: str
-    times: int
-
-
-@dataclass(frozen=True)
 class Rehearsal:
     """The result: ``points`` and the losses of each step, in one process and in ``nproc``.
 
-    ``versions`` are those of the Python that trained and of its packages. ``other_losses`` says why one process and
-    several compute other losses by nature, empty where they are to agree; ``parameter_difference`` is relative to the
-    notebook's trained parameters, None where they cannot be compared.
+    ``replaced``: each model, data set, command or setting that differs from the real run: what, by what, why, how
+    many times. ``versions`` are those of the Python that trained and of its packages. ``other_losses`` says why one
+    process and several compute other losses by nature, empty where they are to agree; ``parameter_difference`` is
+    relative to the notebook's trained parameters, None where they cannot be compared.
     """
 
     name: str
     nproc: int
     points: tuple[Point, ...]
     losses: tuple[tuple[float | None, float | None], ...]
-    replaced: tuple[Replaced, ...]
+    replaced: tuple[Mapping[str, str | int], ...]
     notes: tuple[str, ...]
     stacks: tuple[tuple[int, str], ...]
     seconds: float
@@ -258,10 +249,9 @@ def _notes(evidence: Evidence) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _replaced(ranks: Sequence[Rank]) -> tuple[Replaced, ...]:
-    counts = Counter(
-        (str(note["what"]), str(note["by"]), str(note["why"]))
-        for rank in ranks
-        for note in rank.of("replaced")
+def _replaced(ranks: Sequence[Rank]) -> tuple[Mapping[str, str | int], ...]:
+    notes = (note for rank in ranks for note in rank.of("replaced"))
+    counts = Counter((str(note["what"]), str(note["by"]), str(note["why"])) for note in notes)
+    return tuple(
+        {"what": what, "by": by, "why": why, "times": times} for (what, by, why), times in counts.items()
     )
-    return tuple(Replaced(*key, times) for key, times in counts.items())

@@ -31,7 +31,7 @@ def as_json(rehearsal: Rehearsal) -> dict[str, Any]:
         ],
         "faults": [vars(fault) for fault in rehearsal.faults],
         "losses": [{"step": n, "one": a, "several": b} for n, (a, b) in enumerate(rehearsal.losses, start=1)],
-        "replaced": [vars(replaced) for replaced in rehearsal.replaced],
+        "replaced": list(rehearsal.replaced),
         "not_shown": [{"what": what, "why": why} for what, why in NOT_SHOWN],
         "notes": list(rehearsal.notes),
         "stacks": {str(rank): stack for rank, stack in rehearsal.stacks},
@@ -75,8 +75,9 @@ def lines(rehearsal: Rehearsal) -> Iterator[str]:
     yield from stack_lines(rehearsal)
     if rehearsal.replaced:
         yield "\nReplaced:"
-    for replaced in rehearsal.replaced:
-        yield f"  {replaced.what} by {replaced.by}{f' ({replaced.why})' if replaced.why else ''}"
+    for each in rehearsal.replaced:
+        why = f" ({each['why']})" if each["why"] else ""
+        yield f"  {each['what']} by {each['by']}{why}"
     yield "\nNot shown:"
     for what, why in NOT_SHOWN:
         yield f"  {what}: {why}"

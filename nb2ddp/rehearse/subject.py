@@ -35,8 +35,8 @@ _GENERATES = "it trains on what its model generates, which is drawn anew in each
 class Subject:
     """``script`` is what is under test, ``reference`` what it promises to train like.
 
-    ``files``: what lies beside the notebook and is named in it. ``modules``: the text of each module that the
-    script imports from beside it, by file name; the notebook's own code does not get them. ``columns`` are
+    ``files``: what lies beside the notebook and is named in it. ``modules``: the text of each module that lies
+    beside the script, by file name; the notebook's own code does not get them. ``columns`` are
     those that the notebook reads of its data, ``markers`` the texts around an answer, with which it masks the
     rest. ``other_losses`` says why one process and several compute other losses by nature; empty where they
     are to agree. ``handmade``: the script need not be a conversion of ours; ``arguments`` are those of its command
@@ -88,7 +88,8 @@ def subject_of(target: Path, options: Options | None = None) -> Subject:
     conversion = convert_notebook(notebook, options=options or Options())
     if conversion.status != "converted":
         raise RehearsalError(f"{target} was not converted: {conversion.declined[0].why.rstrip('.')}.")
-    return _subject(notebook, conversion.files[SCRIPT], conversion.files)
+    beside = {name: text for name, text in conversion.files.items() if re.fullmatch(r"[^/]+\.py", name)}
+    return _subject(notebook, conversion.files[SCRIPT], beside)
 
 
 def subject_of_script(path: Path, script: Path, arguments: Sequence[str] = ()) -> Subject:
@@ -156,23 +157,6 @@ def _text(path: Path) -> str:
         raise RehearsalError(f"{path} cannot be read: {error}.") from None
 
 
-def modules_of(script: str, beside: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the files beside a script that it imports, directly or through one another."""
-    found: dict[str, str] = {}
-    left = [script]
-    while left:
-        code = left.pop()
-        for file in beside.keys() - found.keys():
-            if _imports(code, file.removesuffix(".py")):
-                found[file] = beside[file]
-                left.append(beside[file])
-    return found
-
-
-def _imports(code: str, module: str) -> bool:
-    return re.search(rf"^\s*(?:import|from)\b[^\n#]*\b{re.escape(module)}\b", code, re.MULTILINE) is not None
-
-
 def _subject(notebook: Notebook, script: str, beside: Mapping[str, str]) -> Subject:
     from nb2ddp.conversion.task import task_of
 
@@ -194,7 +178,7 @@ def _subject(notebook: Notebook, script: str, beside: Mapping[str, str]) -> Subj
         script,
         reference,
         files=tuple(_named(notebook.path.parent, code)),
-        modules=modules_of(script, beside),
+        modules=beside,
         columns=tuple(sorted(_columns(tree))),
         markers=_markers(tree),
         other_losses=_GENERATES if task_of(_facts(notebook)) == "grpo" else "",
@@ -242,7 +226,9 @@ def _named(folder: Path, text: str) -> Iterator[Path]:
         return
     for path in sorted(folder.iterdir()):
         named = re.search(rf"(?<![\w.-]){re.escape(path.name)}(?![\w-])", text)
-        imported = path.suffix == ".py" and _imports(text, path.stem)
+        imported = path.suffix == ".py" and re.search(
+            rf"^\s*(?:import|from)\b[^\n#]*\b{re.escape(path.stem)}\b", text, re.MULTILINE
+        )
         if path.suffix != ".ipynb" and (named or imported):
             yield path
 

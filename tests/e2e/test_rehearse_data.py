@@ -103,7 +103,7 @@ def test_a_rehearsal_takes_its_rows_from_the_cache_and_from_the_hub(
     keep = tmp_path / "keep"
     result = rehearse(subject, Settings(patience=Patience(LONG, LONG, LONG)), keep=keep)
     assert [fault.key for fault in result.faults] == ["printed-twice"]  # both ranks of this loop print
-    replaced = {item.what: item.by for item in result.replaced}
+    replaced = {item["what"]: item["by"] for item in result.replaced}
     assert replaced == {
         "the 600 rows of cached/rows": "the first 512",
         "the data set some/rows": "its first 512 rows",

@@ -31,7 +31,7 @@ from nb2ddp.monitor.charts import curve_svg
 from nb2ddp.monitor.progress import Progress
 from nb2ddp.plain_text import docstring_safe, json_text, terminal_safe
 from nb2ddp.rehearse.evidence import Fault, Point
-from nb2ddp.rehearse.rehearsal import Rehearsal, Replaced
+from nb2ddp.rehearse.rehearsal import Rehearsal
 from nb2ddp.rehearse.report import page
 from nb2ddp.source.notebook import notebook_of
 from nb2ddp.targets import TARGETS
@@ -160,7 +160,7 @@ def pages(text: str) -> dict[str, str]:
         2,
         (point,),
         ((1.0, 2.0), (1.5, 2.5)),
-        (Replaced(text, text, text, 1),),
+        ({"what": text, "by": text, "why": text, "times": 1},),
         (text,),
         ((0, text),),
         1.0,
