@@ -15,6 +15,7 @@ from nb2ddp.ddp_folder import (
     REPORT,
     SCRIPT,
     SETUP,
+    ConvertedFolder,
     edited_since,
     read,
     refuse_edits,
@@ -24,7 +25,7 @@ from nb2ddp.ddp_folder import (
 from nb2ddp.errors import BundleError, SecretError
 from nb2ddp.kaggle.datasets import files_of
 from nb2ddp.kaggle.untrusted import shown
-from nb2ddp.regular_files import bytes_of
+from nb2ddp.regular_files import bytes_of, json_object
 from nb2ddp.secrets import Secret, secrets_in_file, secrets_in_text
 from nb2ddp.targets.job import has_trainer
 from nb2ddp.targets.kaggle import (
@@ -185,19 +186,8 @@ def _metadata_of(folder: Path, *, pushed: bool = False) -> dict[str, Any] | None
     for place in (*([PUSHED] if pushed else []), KAGGLE, "."):
         file = folder / place / METADATA_FILE
         if file.is_file():
-            return _read_json(file)
+            return json_object(file)
     return None
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    again = "convert the notebook again with --force."
-    try:
-        content = json.loads(bytes_of(file))
-    except (OSError, ValueError, RecursionError) as error:
-        raise BundleError(f"{file} cannot be read ({error}); {again}") from None
-    if not isinstance(content, dict):
-        raise BundleError(f"{file} is not a JSON object; {again}")
-    return content
 
 
 # ---- the files to send -------------------------------------------------------------------------------------
@@ -215,22 +205,24 @@ def bundle_of(folder: Path, wishes: Wishes, user: str | None) -> Bundle:
     place = folder / KAGGLE if (folder / KAGGLE / METADATA_FILE).is_file() else folder
     code_file = place / Path(str(metadata.get("code_file"))).name  # nothing beyond the folder is sent
     if code_file.suffix != ".py" or not code_file.is_file():
-        raise BundleError(f"{place / METADATA_FILE} names no Python file beside it as code_file.")
+        raise BundleError(
+            f"{place / METADATA_FILE} is no JSON object that names a Python file beside it as code_file: convert the "
+            "notebook again with --force."
+        )
     code, by_hand = text_in(code_file), _is_edited(folder, code_file, wishes)
-    script, setup, support = "", None, None
+    converted = ConvertedFolder(folder, "", None, None, json_object(folder / REPORT))
     if not by_hand:
         converted = read(folder)
-        script, setup, support = converted.script, converted.setup, converted.support
+    script, notebook = converted.script, converted.notebook
     owner = wishes.owner or _owner(metadata) or user
     shape = str(metadata.get("machine_shape") or DEFAULT_ACCELERATOR)
     accelerator = wishes.accelerator or accelerator_of(shape)
-    notebook = _notebook(folder)
     made = kaggle_bundle(
         script,
-        support=support,
+        support=converted.support,
         title=_title(str(metadata.get("title") or folder.name), owner, wishes),
         owner=owner,
-        setup=setup,
+        setup=converted.setup,
         notebook_name=notebook.name if notebook else code_file.name,
         enable_internet=metadata.get("enable_internet", True),
         nproc=_processes(code, wishes),
@@ -357,11 +349,3 @@ def _part(title: str, ref: str) -> re.Match[str] | None:
 def numbered(title: str, number: int) -> str:
     """Return the title of the n-th kernel of a run, which has 50 characters at most."""
     return f"{kernel_title(title)[:42].rstrip(' -')} part {number}"
-
-
-def _notebook(folder: Path) -> Path | None:
-    """Return the notebook that the folder was made from; None if it is no longer there."""
-    if not (folder / REPORT).is_file():
-        return None
-    path = Path(str(_read_json(folder / REPORT).get("notebook")))
-    return next((p for p in (path, folder.parent / path.name) if p.is_file()), None)
