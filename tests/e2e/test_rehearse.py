@@ -92,9 +92,9 @@ def test_modules_beside_the_script_come_along_and_only_with_it(tmp_path: Path) -
     (out / "train_ddp.py").write_text("import os\nfrom mine import x\n" + (out / "train_ddp.py").read_text())
     (out / "mine.py").write_text("import mine_too, os\nx = 1\n")
     (out / "mine_too.py").write_text("import mine\n")
-    (out / "unused.py").write_text("this is no Python")
+    (out / "no_python.py").write_text("this is no Python")
     subject = subject_of(out)
-    assert set(subject.modules) == made | {"mine.py", "mine_too.py"}
+    assert set(subject.modules) == made | {"mine.py", "mine_too.py", "no_python.py"}
     script = prepare(tmp_path / "work", "script", subject, Settings(), SCRIPT)
     notebook = prepare(tmp_path / "work", "notebook", subject, Settings(), REFERENCE)
     assert {path.name for path in script.folder.iterdir()} == {SCRIPT, *subject.modules}
@@ -106,8 +106,8 @@ def test_modules_of_a_fresh_conversion_are_those_that_it_writes(tmp_path: Path) 
     path = saved(tmp_path, LOADS, "data = []", TRAINS)
     files = convert(path).files
     modules = subject_of(path).modules
-    assert all(files[name] == text for name, text in modules.items())
-    assert not {"train_ddp.py", "setup_env.py"} & set(modules)
+    assert {name: files[name] for name in modules} == modules
+    assert {"train_ddp.py", "ddp_support.py"} <= modules.keys()
 
 
 @pytest.mark.parametrize(
