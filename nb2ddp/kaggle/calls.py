@@ -9,7 +9,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextvars import ContextVar
 from typing import Any, NoReturn
 
 from nb2ddp import errors
@@ -38,15 +37,16 @@ class CaughtRequest(Exception):
 
 
 @contextlib.contextmanager
-def call(what: str) -> Iterator[None]:
+def call(what: str, meter: Meter | None = None) -> Iterator[None]:
     """Run the client quietly, with a time limit; every failure is a KaggleError.
 
-    An OSError of this machine's files passes. ``what`` names the call in the sentence.
+    An OSError of this machine's files passes. ``what`` names the call in the sentence, ``meter`` counts what is
+    downloaded.
     """
     import requests
 
     try:
-        with waiting(f"waiting for Kaggle: {what}", keep=True), quiet(), time_limit():
+        with waiting(f"waiting for Kaggle: {what}", keep=True), quiet(), time_limit(meter):
             yield
     except (errors.KaggleError, CaughtRequest):
         raise
@@ -73,17 +73,19 @@ def quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def time_limit() -> Iterator[None]:
+def time_limit(meter: Meter | None = None) -> Iterator[None]:
     """Give each request a time limit, and each answer a size; requests has none, and the client sets none."""
     import requests
 
     own = requests.Session.send
+    if meter is not None:
+        meter.begin()
 
     def send(session: Any, request: Any, **options: Any) -> Any:
         options["timeout"] = options.get("timeout") or TIMEOUT
         if options.get("stream"):
             answer = own(session, request, **options)
-            if (meter := _meter.get()) is not None:
+            if meter is not None:
                 pieces = answer.iter_content
                 answer.__dict__["iter_content"] = lambda *a, **b: meter.read(pieces(*a, **b))
             return answer
@@ -117,15 +119,9 @@ class Meter:
     def __init__(self, most: int) -> None:
         self._most, self._left, self._began = most, most, 0.0
 
-    @contextlib.contextmanager
-    def counting(self) -> Iterator[None]:
-        """Count what the block downloads, with the tries that the client makes anew; its time begins here."""
+    def begin(self) -> None:
+        """Begin the time of a file, with the tries that the client makes anew."""
         self._began = time.monotonic() + TIMEOUT
-        token = _meter.set(self)
-        try:
-            yield
-        finally:
-            _meter.reset(token)
 
     def read(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the pieces of an answer. Raises DownloadError where they are too many, or too slow."""
@@ -142,9 +138,6 @@ class Meter:
                     f"a file came with less than {_SLOWEST // 1000} kB per second; the same command goes on with it."
                 )
             yield piece
-
-
-_meter: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 
 @contextlib.contextmanager

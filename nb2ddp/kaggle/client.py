@@ -233,8 +233,7 @@ class Client:
             raise DownloadError(f"{name} could not be fetched: Kaggle names no address for it.")
         try:
             with (
-                call(name),
-                self._meter.counting(),
+                call(name, self._meter),
                 requests.Session() as session,  # the addresses are signed: no credentials go along
                 session.get(file.url, stream=True, headers={"Accept-Encoding": "identity"}) as answer,
             ):

@@ -81,27 +81,22 @@ def _writes(original: Callable[..., Any], *arguments: Any, **options: Any) -> An
 
 def _patched(prefix: str, names: list[str], owner: str = "") -> Patch:
     def patch(module: Any) -> None:
-        if not PLAN.get("handmade"):
-            return
-        target = module
-        for part in filter(None, owner.split(".")):
-            target = getattr(target, part)
-        for name in names:
-            around(target, name, functools.partial(_draw, f"{prefix}{name}"))
+        for name in names if PLAN.get("handmade") else ():
+            patched(f"{owner}{name}", functools.partial(_draw, f"{prefix}{name}"))(module)
 
     return patch
 
 
 def _patch_torch(torch: Any) -> None:
     _patched("torch.", _TORCH)(torch)
-    _patched("", ["random_split"], "utils.data")(torch)
+    _patched("", ["random_split"], "utils.data.")(torch)
     around(torch, "save", _writes)
 
 
 PATCHES: dict[str, Patch] = {
     "torch": _patch_torch,
     "safetensors.torch": patched("save_file", _writes),
-    "numpy": _patched("numpy.random.", _NUMPY, "random"),
-    "datasets.arrow_dataset": _patched("Dataset.", ["shuffle", "train_test_split"], "Dataset"),
+    "numpy": _patched("numpy.random.", _NUMPY, "random."),
+    "datasets.arrow_dataset": _patched("Dataset.", ["shuffle", "train_test_split"], "Dataset."),
     "sklearn.model_selection._split": _patched("", ["train_test_split"]),
 }
