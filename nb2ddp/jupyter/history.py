@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from nb2ddp.source import ipython_syntax, syntax_check
+from nb2ddp.source import ipython_syntax
+from nb2ddp.source.marimo import names_of
 
 RESULT_NAME = "_ddp"
 """What the magic binds its result to."""
@@ -95,20 +95,10 @@ class _Names:
 
     @classmethod
     def of(cls, ran: Ran, first: int) -> _Names:
-        binds: set[str] = set()
-        uses: set[str] = set()
         try:
-            tree = syntax_check.parse(ipython_syntax.to_python(ran.source).text)
-        except syntax_check.NOT_PYTHON:  # the converter says what is wrong with it
+            return cls(ran, first, *names_of(ipython_syntax.to_python(ran.source).text))
+        except SyntaxError:  # the converter says what is wrong with it
             return cls(ran, first, frozenset(), frozenset())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Name):
-                (uses if isinstance(node.ctx, ast.Load) else binds).add(node.id)
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                binds.add(node.name)
-            elif isinstance(node, ast.alias):
-                binds.add(node.asname or node.name.partition(".")[0])
-        return cls(ran, first, frozenset(binds), frozenset(uses))
 
 
 def _in_order(cells: Sequence[_Names]) -> list[Ran]:

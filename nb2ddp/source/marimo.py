@@ -66,8 +66,7 @@ def marimo_cells(path: Path, text: str) -> list[MarimoCell]:
             f"{path}: its cells use each other's names in a circle, so marimo runs none of them; open it in marimo."
         )
     alias = _marimo_name(cells)
-    sources = _with_own_names(cells)
-    made = [_as_text(source, alias) or MarimoCell(_printing(source, alias)) for source in sources]
+    made = [_made(source, alias) for source in _with_own_names(cells)]
     code = "\n".join(cell.source for cell in made if not cell.is_text)
     if asks := re.search(rf"\b{alias}\.(ui\.\w+|stop|state)\b", code):
         raise NotebookError(
@@ -118,21 +117,27 @@ def _body(lines: list[str], header: int, end: int | None) -> str:
 
 
 def _found(source: str, is_disabled: bool) -> _Found:
+    binds, uses = names_of(source)
+    return _Found(source, is_disabled, binds, uses - binds)
+
+
+def names_of(source: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the notebook's names to which a cell gives a value, and those that it uses; none of what is no Python."""
     try:
         table = symtable.symtable(source, "cell", "exec")
-    except (SyntaxError, ValueError):  # an unparsable cell of marimo's: the conversion names its line
-        return _Found(source, is_disabled, frozenset(), frozenset())
+    except (SyntaxError, ValueError, RecursionError):  # the conversion names the line
+        return frozenset(), frozenset()
     names = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)]
     deleted = {node.id for node in names if isinstance(node.ctx, ast.Del)}
     deleted -= {node.id for node in names if isinstance(node.ctx, ast.Store)}
     binds = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()} - deleted
-    return _Found(source, is_disabled, frozenset(binds), frozenset({*_globals_used(table), *deleted}) - binds)
+    return frozenset(binds), frozenset({*_globals_used(table), *deleted})
 
 
 def _globals_used(table: symtable.SymbolTable) -> Iterator[str]:
     """Yield the names that a cell, or a function in it, takes from the notebook."""
     for symbol in table.get_symbols():
-        if symbol.is_global() or (table.get_type() == "module" and symbol.is_referenced()):
+        if symbol.is_referenced() if table.get_type() == "module" else symbol.is_global():
             yield symbol.get_name()
     for child in table.get_children():
         yield from _globals_used(child)
@@ -192,42 +197,27 @@ def _renamed(source: str, names: dict[str, str]) -> str:
     return "".join(lines)
 
 
-def _printing(source: str, alias: str) -> str:
-    """Return a cell that prints the text which ``mo.md(text)`` shows at its end."""
+def _made(source: str, alias: str) -> MarimoCell:
+    """Return a cell; what ``mo.md(text)`` shows at its end is printed, and a cell of a text alone is that text."""
     try:
-        last = ast.parse(source).body[-1]
-    except (SyntaxError, ValueError, IndexError):
-        return source
-    match last:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="md"))) if (
-            name == alias
-        ):
-            lines = source.splitlines()
-            lines[last.lineno - 1] = lines[last.lineno - 1].replace(f"{alias}.md", "print", 1)
-            return "\n".join(lines)
-    return source
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError):
+        return MarimoCell(source)
+    last = body[-1].value if body and isinstance(body[-1], ast.Expr) else None
+    if isinstance(last, ast.Call) and ast.unparse(last.func) == f"{alias}.md":
+        match last.args:
+            case [ast.Constant(value=str(text))] if len(body) == 1:
+                return MarimoCell(text.strip(), is_text=True)
+        lines = source.splitlines()
+        lines[last.lineno - 1] = lines[last.lineno - 1].replace(f"{alias}.md", "print", 1)
+        return MarimoCell("\n".join(lines))
+    return MarimoCell(source)
 
 
 def _marimo_name(cells: list[_Found]) -> str:
     """Return the name that the notebook gives marimo."""
     names = (re.search(r"^import marimo(?: as (\w+))?$", cell.source, re.MULTILINE) for cell in cells)
     return next((found[1] or "marimo" for found in names if found), "mo")
-
-
-def _as_text(source: str, alias: str) -> MarimoCell | None:
-    """Return the text of a cell that only shows some; None for code."""
-    if not source.lstrip().startswith(f"{alias}.md("):
-        return None
-    try:
-        (statement,) = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    value = statement.value if isinstance(statement, ast.Expr) else None
-    if isinstance(value, ast.Call) and ast.unparse(value.func) == f"{alias}.md" and len(value.args) == 1:
-        text = value.args[0]
-        if isinstance(text, ast.Constant) and isinstance(text.value, str):
-            return MarimoCell(text.value.strip(), is_text=True)
-    return None
 
 
 def _dependencies(text: str) -> list[str]:
