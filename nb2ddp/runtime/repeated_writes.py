@@ -1,5 +1,6 @@
 """Warn of files that every rank has written, and programs that it has started, where the notebook does so once."""
 
+import atexit
 import contextlib
 import logging
 import os
@@ -8,14 +9,15 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from nb2ddp.runtime.object_collectives import from_all_ranks
+from nb2ddp.runtime.object_collectives import _Meeting, from_all_ranks
 from nb2ddp.runtime.run_state import _run, _warn, is_main_process
 from nb2ddp.runtime.script_location import _frames, _is_own, _place
 from nb2ddp.runtime.split_classes import _calls
 from nb2ddp.runtime.spot_checks import _checks
+from nb2ddp.runtime.store import _store
 from nb2ddp.runtime.whole_files import _save_whole_files
 
 _MOST_WARNINGS, _MOST_PATHS = 5, 1000
@@ -110,7 +112,7 @@ def _warn_of_repeated_writes() -> None:
     sys.excepthook = end_on_error
     sys.addaudithook(writes.see)  # it cannot be removed, and keeps the object
     _checks.waiting.append(weakref.WeakMethod(writes.compare))
-    _run.at_finish.append(writes.compare)
+    _run.at_finish.append(writes.leave)
 
 
 _run.at_begin += [_save_whole_files, _see_logs, _warn_of_repeated_writes]
@@ -154,9 +156,18 @@ class _Writes:
                 if len(self.places) < _MOST_PATHS and not is_cache:
                     self.places.setdefault(what, f"{_place()} {verb}")
 
-    def compare(self) -> None:
-        """Say on rank 0 what all ranks of one disk have written or started. A collective."""
-        of_ranks = from_all_ranks(self.places)
+    def leave(self) -> None:
+        """Let rank 0 compare when the others have ended: it may have to save what one that hangs would keep it from."""
+        meeting = _Meeting()
+        meeting.tell(self.places)
+        if is_main_process:
+            atexit.register(self.compare, meeting, range(1, _run.world_size))
+
+    def compare(self, meeting: _Meeting | None = None, others: Iterable[int] = ()) -> None:
+        """Say on rank 0 what all ranks of one disk have written or started. A collective, without a ``meeting``."""
+        if meeting and not _store().check([f"{meeting.key} {rank}" for rank in others]):
+            return
+        of_ranks = [self.places, *map(meeting.hear, others)] if meeting else from_all_ranks(self.places)
         for what, place in of_ranks[0].items() if is_main_process and _run.one_disk else ():
             if place not in self.said and all(what in other for other in of_ranks):
                 self.said.add(place)

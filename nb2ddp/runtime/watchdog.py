@@ -125,8 +125,8 @@ class _Watchdog(threading.Thread):
         frame = sys._current_frames().get(self._main.ident or 0)
         of_gpu = _collectives_of_gpu()
         waited = [begun for begun, ended in of_gpu if begun > ended]
-        called = _run.cpu_group is not None and frame is not None and _module_of(frame) in _EXCHANGE
-        spins = called or bool(waited)  # NCCL's waits are busy
+        called = frame is not None and frame.f_globals.get("__name__") in _EXCHANGE
+        spins = (called and _run.cpu_group is not None) or bool(waited)  # NCCL's waits are busy
         stack = *of_gpu, *((id(f.f_code), f.f_lasti) for f in _frames(frame))
         now = time.monotonic()
         if (unwatched := now - self._looked - _BEAT) > _BEAT:  # stopped, or without its share of the CPU
@@ -215,14 +215,10 @@ def _trace(error: BaseException | None) -> str:
     return ""
 
 
-def _module_of(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__"))
-
-
 def _meets(frame: FrameType | None) -> bool:
     """Return whether a thread is where PyTorch, or a function of this file, waits for other ranks."""
     for f in _frames(frame):
-        module = _module_of(f)
+        module = f.f_globals.get("__name__", "")
         if f.f_globals is globals() or module.startswith(
             ("torch.distributed", "torch.nn.parallel.distributed", "torch.autograd.graph")
         ):
@@ -240,7 +236,7 @@ def _where(frame: FrameType | None) -> str:
         name = getattr(f.f_code, "co_qualname", f.f_code.co_name)
         if _is_notebooks_own(f):
             return place if name == "<module>" else f"{place}, in {name}()"
-        if _module_of(f).partition(".")[0] not in {*sys.stdlib_module_names, "torch"}:
+        if f.f_globals.get("__name__", "").partition(".")[0] not in {*sys.stdlib_module_names, "torch"}:
             called = f"{name}() ({os.path.basename(f.f_code.co_filename)}, line {f.f_lineno})"
             own = any(_is_notebooks_own(above) for above in below[number:])
             return f"{place}, in {called}" if own else place
