@@ -11,6 +11,7 @@ import torch.distributed as dist
 from nb2ddp.runtime.autograd_collectives import _GatherRows, _SumOverRanks, _TakeRows
 from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.call_results import _graph
+from nb2ddp.runtime.module_state import _is_of_notebook
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.same_losses import _register_hook
 from nb2ddp.runtime.split_classes import _splits
@@ -95,9 +96,8 @@ def _show_whole_gradients() -> None:
         (source, number), sizes = joined.grad_fn.next_functions[0], joined.grad_fn.sizes
 
         def of_rows(gradients: Any) -> Any:
-            if gradients[number] is None:
-                return None
-            found = hook(_GatherRows.apply(gradients[number], sizes, -1))
+            rows = gradients[number]
+            found = None if rows is None else hook(_GatherRows.apply(rows, sizes, -1))
             own = None if found is None else _TakeRows.apply(found, sizes, 1)
             return None if own is None else (*gradients[:number], own, *gradients[number + 1 :])
 
@@ -105,6 +105,8 @@ def _show_whole_gradients() -> None:
 
     @functools.wraps(_register_hook)
     def register_hook(tensor: Any, hook: Callable[[torch.Tensor], Any]) -> Any:
+        if _run.effect is not None and _is_of_notebook(hook):  # which limits a gradient, say
+            _run.effect = "forward() gives a gradient a hook; remove it to divide the work"
         if not _is_joined(tensor):
             return _register_hook(tensor, hook)
         handle = see(tensor, hook)

@@ -232,8 +232,7 @@ def _hooks_of_notebook(model: torch.nn.Module) -> str | None:
         if any(_is_of_notebook(hook) for kind in kinds for hook in getattr(module, kind).values()):
             return f"the module `{name}`" if name else "the model"
     for name, parameter in model.named_parameters():
-        of_parameter = ("_backward_hooks", "_post_accumulate_grad_hooks")
-        hooks = [getattr(parameter, kind, None) or {} for kind in of_parameter]
+        hooks = [getattr(parameter, kind, None) or {} for kind in (*kinds, "_post_accumulate_grad_hooks")]
         if any(_is_of_notebook(hook) for of_kind in hooks for hook in of_kind.values()):
             return f"the parameter `{name}`"
     return None
