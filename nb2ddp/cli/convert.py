@@ -23,7 +23,7 @@ from nb2ddp.cli.common import (
     unwritable,
     write_page,
 )
-from nb2ddp.ddp_folder import SCRIPT, SETUP
+from nb2ddp.ddp_folder import REPORT, SCRIPT, SETUP
 from nb2ddp.errors import Nb2ddpError
 from nb2ddp.options import Options, settings
 from nb2ddp.plain_text import json_text, terminal_safe
@@ -256,7 +256,7 @@ def _walked(inputs: Sequence[Input]) -> Iterator[tuple[Input, Path]]:
         found = [p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts]
         found += [p for p in path.rglob("*.py") if not _is_of_an_environment(p, path) and has_cells(p)]
         found.sort()
-        made = {script.parent for script in path.rglob(SCRIPT) if _is_converted(script)} - {path}
+        made = {script.parent for script in path.rglob(SCRIPT) if script.with_name(REPORT).is_file()} - {path}
         found = [p for p in found if made.isdisjoint(p.parents)]
         if not found:
             raise click.UsageError(f"there are no notebooks in {path}.")
@@ -267,15 +267,6 @@ def _walked(inputs: Sequence[Input]) -> Iterator[tuple[Input, Path]]:
 def _is_of_an_environment(file: Path, above: Path) -> bool:
     """Return whether a file lies in a hidden folder or among installed packages."""
     return any(part.startswith(".") or part == "site-packages" for part in file.relative_to(above).parts)
-
-
-def _is_converted(script: Path) -> bool:
-    """Return whether a script is one that a conversion has written."""
-    try:
-        with script.open(encoding="utf-8", errors="replace") as file:
-            return "made by nb2ddp" in file.read(2000)
-    except OSError:
-        return False
 
 
 def _echo_diff(conversion: Conversion) -> None:

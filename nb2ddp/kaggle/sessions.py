@@ -6,7 +6,6 @@ it: the command may be stopped and started again at any time, and no session is 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -20,6 +19,7 @@ from nb2ddp.kaggle import datasets
 from nb2ddp.kaggle.bundle import Bundle, Wishes
 from nb2ddp.kaggle.client import Client, Pushed
 from nb2ddp.kaggle.fetch import fetch, output_of
+from nb2ddp.kaggle.own_folder import digest_of
 from nb2ddp.kaggle.run_summary import ending_of, newest_checkpoint, step_of
 from nb2ddp.kaggle.watch import watch
 from nb2ddp.regular_files import bytes_of
@@ -154,16 +154,12 @@ def _count(number: int) -> str:
 # ---- sessions.json ----------------------------------------------------------------------------------
 
 
-def _digest(folder: Path) -> str:
-    return hashlib.sha256(bytes_of(folder / SCRIPT)).hexdigest()
-
-
 def _read(folder: Path) -> Run:
     """Return the run of this folder's script as far as it came; a new one where there is none, or it was done.
 
     Raises BundleError for a file of another shape, and for a script that was edited since.
     """
-    path, digest = folder / FILE, _digest(folder)
+    path, digest = folder / FILE, digest_of(folder / SCRIPT)
     if not path.exists():
         return Run(digest)
     again = f"remove {path} to begin a new run"
