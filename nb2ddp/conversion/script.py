@@ -149,7 +149,8 @@ def _body(notebook: Notebook, rewritten: Rewritten) -> list[Line]:
                 empty = _left_out(cell.source)
             lines = [Line(f"# nb2ddp: {empty}", cell.number)]
         if lines or comments:
-            above = (Line(text, heads=cell.number) for text in (_ruler(cell.number), *comments))
+            ruler = f"# ---- cell {cell.number} ".ljust(_RULER, "-")
+            above = (Line(text, heads=cell.number) for text in (ruler, *comments))
             body += [*above, *lines, Line("")]
             comments = []
     return [*body, *map(Line, comments)]
@@ -169,10 +170,6 @@ def _stripped(lines: list[Line]) -> list[Line]:
     """Return lines without the empty ones at both ends."""
     filled = [i for i, line in enumerate(lines) if line.text]
     return lines[filled[0] : filled[-1] + 1] if filled else []
-
-
-def _ruler(number: int) -> str:
-    return f"# ---- cell {number} ".ljust(_RULER, "-")
 
 
 # A picture that is written out in a text.

@@ -16,7 +16,7 @@ _SEQUENCE = re.compile(
     r"|\x1b[ -/]*[0-~]?)"
 )
 _LONGEST = 200  # characters of a sequence that is waited for
-_KEPT_CONTROLS = "\n\r\t"
+_KEPT = "\n\r\t\x1b"  # of the control characters; of escapes, only colours are left
 
 
 def shown(value: object, limit: int = 300) -> str:
@@ -70,14 +70,10 @@ class TerminalFilter:
         if len(pieces) > 1 and not pieces[-1] and len(pieces[-2]) < _LONGEST:
             self._rest, pieces[-2] = pieces[-2], ""
         pieces[1::2] = [piece if _COLOUR.fullmatch(piece) else "" for piece in pieces[1::2]]
-        pieces[::2] = ["".join(filter(_is_kept, piece)) for piece in pieces[::2]]
-        return "".join(pieces)
+        kept = (c for c in "".join(pieces) if c in _KEPT or unicodedata.category(c) not in ("Cc", "Cs"))
+        return "".join(kept)
 
     def end(self) -> str:
         """Return what still waits."""
         rest, self._rest = self._rest, ""
         return rest if _COLOUR.fullmatch(rest) else ""
-
-
-def _is_kept(sign: str) -> bool:
-    return sign in _KEPT_CONTROLS or unicodedata.category(sign) not in ("Cc", "Cs")

@@ -60,7 +60,9 @@ class Outputs:
         # modules.json is Sentence Transformers', which have one of each other below it
         for name in ("modules.json", "adapter_config.json", "config.json"):
             if found := [file for file in self.files if file.name == name and file.exists()]:
-                return max(found, key=_is_final_and_when).parent
+                return max(
+                    found, key=lambda f: (not f.parent.name.startswith("checkpoint-"), f.stat().st_mtime)
+                ).parent
         return None
 
     @property
@@ -114,7 +116,3 @@ def quoted(path: Path) -> str:
     """Return a path as a Python string: in double quotes, unless something in it needs an escape."""
     text = str(path)
     return f'"{text}"' if text.isprintable() and not {'"', "\\"} & set(text) else repr(text)
-
-
-def _is_final_and_when(file: Path) -> tuple[bool, float]:
-    return not file.parent.name.startswith("checkpoint-"), file.stat().st_mtime

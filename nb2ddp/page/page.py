@@ -89,7 +89,9 @@ def page(conversion: Conversion, options: Options, title: str = "") -> str:
         gpu="a T4" if options.gpu_memory == T4 else "one GPU",
         has_code=conversion.source is not None,
         views=_views(conversion, blocks, marks, hide),
-        setup=_setup(conversion, hide),
+        setup=highlighted(hide(conversion.files[SETUP].removesuffix("\n")))
+        if SETUP in conversion.files
+        else (),
         style=Markup(style),
         script=Markup(script),
         policy=_policy(style, script),
@@ -213,8 +215,3 @@ def _right(row: Row, script: Sequence[Markup], at: Mapping[str, Sequence[Mark]])
     place = f"s{row.right.number}"
     sign: Sign = "" if not row.changed else "+" if row.left is None else "~"
     return Line(script[row.right.number - 1], row.right.number, place, sign, at.get(place, ()))
-
-
-def _setup(conversion: Conversion, hide: Callable[[str], str]) -> Sequence[Markup]:
-    text = conversion.files.get(SETUP)
-    return highlighted(hide(text.removesuffix("\n"))) if text else ()

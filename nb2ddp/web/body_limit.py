@@ -52,7 +52,8 @@ class BodyLimit:
                 has_begun = True
                 await send(message)
 
-        announced = _announced(scope)
+        told = dict(scope["headers"]).get(b"content-length", b"")  # which a request need not tell
+        announced = int(told) if told.isdigit() else 0
         if announced <= most:
             try:
                 await self._app(scope, limited, sent)
@@ -66,12 +67,6 @@ class BodyLimit:
                 async with asyncio.timeout_at(end):
                     await _discard(receive, _DISCARDED * most)
         await _refuse(send, *(_LATE if is_late else _LARGE))
-
-
-def _announced(scope: _Message) -> int:
-    """Return the length that a request tells of itself, which it need not."""
-    told = dict(scope["headers"]).get(b"content-length", b"")
-    return int(told) if told.isdigit() else 0
 
 
 async def _discard(receive: _Receive, most: int) -> None:

@@ -60,7 +60,9 @@ class Uploads:
             # the same file of another session, which is about to take it, is found in memory then
             self._kept.pop(session, None)
             self._kept[session] = _Kept(Upload(place.name, data), place.parent.name, self._clock())
-            self._shrink()
+            size = sum(len(kept.upload.data) for kept in self._kept.values())
+            while size > limits.MOST_KEPT:
+                size -= len(self._kept.pop(next(iter(self._kept))).upload.data)
             place.unlink(missing_ok=True)
 
     def of(self, session: str) -> Upload | None:
@@ -94,11 +96,6 @@ class Uploads:
             if kept.folder == place.parent.name and place.parent != self._root:
                 return kept.upload.data
         raise NotebookError("the dropped file is not here any more: drop it again.")
-
-    def _shrink(self) -> None:
-        size = sum(len(kept.upload.data) for kept in self._kept.values())
-        while size > limits.MOST_KEPT:
-            size -= len(self._kept.pop(next(iter(self._kept))).upload.data)
 
 
 def _is_old(path: Path) -> bool:
