@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -75,12 +74,9 @@ def sets_rendezvous(torchrun_options: Sequence[str]) -> bool:
 
 def takes_several_hosts(torchrun_options: Sequence[str]) -> bool:
     """Return whether ranks of other hosts take part in this run."""
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
-    parser.add_argument("--nnodes", default="1")
-    with contextlib.suppress(argparse.ArgumentError):  # torchrun refuses it too
-        given, _ = parser.parse_known_args(list(torchrun_options))
-        return bool(given.nnodes.rpartition(":")[2] != "1")
-    return False
+    # torchrun takes shortened names too
+    counts = re.findall(r"(?<!\S)--nn[a-z]*[= ](?:\d+:)?(\d+)(?!\S)", " ".join(torchrun_options))
+    return bool(counts) and counts[-1] != "1"
 
 
 def _refusal(name: str) -> str | None:
