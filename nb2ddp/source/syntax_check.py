@@ -51,17 +51,16 @@ def check(text: str, filename: str = "cell", *, parses: bool = False) -> tuple[i
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an escape that the user's strings should not have is theirs to see
+        older, version = _known(text, filename, parses=parses)
         try:
-            _compile(text, filename)
-        except SyntaxError:
-            newer = _Older()
-            if sys.version_info[:2] >= NEWEST or not (parses or _is_flat(text)):
-                raise
-            if (older := _with(newer, text)) is None:
-                raise
-            _compile(older, filename)
-            return newer.version
-    return None
+            compile(older, filename, "exec", dont_inherit=True)
+        except SyntaxError as error:
+            try:
+                compile(older, filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+            except NOT_PYTHON:
+                raise error from None
+            raise TopLevelAsyncError(TOP_LEVEL_ASYNC, error.args[1]) from None
+    return version
 
 
 def parse(text: str) -> ast.Module:
@@ -74,23 +73,27 @@ def parse(text: str) -> ast.Module:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            return ast.parse(text)
-        except SyntaxError:
-            if not _is_flat(text) or (older := _with(_Older(), text)) is None:
-                raise
-            return ast.parse(older)
+        return ast.parse(_known(text)[0])
 
 
-def _compile(text: str, filename: str) -> None:
+def _known(text: str, filename: str = "cell", *, parses: bool = False) -> tuple[str, tuple[int, int] | None]:
+    """Return a text in syntax that the running Python knows, and the newer version that it was in."""
     try:
-        compile(text, filename, "exec", dont_inherit=True)
-    except SyntaxError as error:
+        ast.parse(text, filename)
+    except SyntaxError:
+        newer = _Older()
+        if sys.version_info[:2] >= NEWEST or not (parses or _is_flat(text)):
+            raise
         try:
-            compile(text, filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-        except NOT_PYTHON:
-            raise error from None
-        raise TopLevelAsyncError(TOP_LEVEL_ASYNC, error.args[1]) from None
+            older = parse_module(text).visit(newer)
+        except (SyntaxError, RecursionError) as error:
+            if isinstance(error, UnreadError):
+                raise
+        else:
+            if newer.version:
+                return older.code, newer.version
+        raise
+    return text, None
 
 
 def _is_flat(text: str) -> bool:
@@ -105,17 +108,6 @@ def _is_flat(text: str) -> bool:
         if depth > _MOST_BRACKETS or (depth and sign.end() - start > _MOST_IN_BRACKETS):
             return False
     return True
-
-
-def _with(newer: _Older, text: str) -> str | None:
-    """Return the text without its newer syntax; None where it has none, or cannot be parsed."""
-    try:
-        older = parse_module(text).visit(newer)
-    except UnreadError:
-        raise
-    except (SyntaxError, RecursionError):
-        return None
-    return older.code if newer.version else None
 
 
 class _Older(cst.CSTTransformer):
