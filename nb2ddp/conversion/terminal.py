@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, Literal
 
 from rich.console import Console, RenderableType
@@ -63,7 +63,8 @@ def _parts(
     noted = {(note.place, note.why) for note in notes}
     changes = [change for change in conversion.changes if (change.place, change.why) not in noted]
     if detail in ("normal", "verbose") and changes:
-        entries = _each(changes) if detail == "verbose" else folded(changes)
+        parts = [[change] for change in changes] if detail == "verbose" else [changes]
+        entries = [entry for part in parts for entry in folded(part)]
         yield _table(entries, conversion, with_code=detail == "verbose")
     for line in split:
         yield _indented(Text(f"Batch: {line}", style="bold"))
@@ -85,11 +86,6 @@ def _heading(conversion: Conversion, failure: str | None) -> Text:
         (terminal_safe(conversion.notebook.name), "bold"), ": ", (status, _COLORS[status])
     )
     return heading.append(f" ({conversion.task})") if conversion.task not in ("", "none") else heading
-
-
-def _each(changes: Iterable[Change]) -> list[Entry]:
-    """Return an entry for each change."""
-    return [entry for change in changes for entry in folded([change])]
 
 
 def _table(entries: Sequence[Entry], conversion: Conversion, *, with_code: bool = False) -> Padding:
