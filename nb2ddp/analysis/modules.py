@@ -57,11 +57,12 @@ def imported(facts: Facts) -> list[Facts]:
 def functions_of(facts: Facts, call: cst.Call) -> Iterator[Of]:
     """Yield the functions of modules beside the notebook that a call may run, with the facts of their modules.
 
-    A class runs ``__init__``, and what a class has made its method.
+    A class runs ``__init__``, what a class has made its method, or ``__call__``.
     """
     owner = facts.owner(call)
     of_object = owner is not None and not facts.is_of_import(owner)
     names = facts.origins(owner) if owner is not None and of_object else facts.function_names(call)
+    is_object = isinstance(call.func, cst.Name) and facts.bindings(call.func.value)  # stop(loss, model)
     for name in names:
         own: Facts | None = facts
         for _ in range(4):  # `from .files import save`, in the module that is imported
@@ -69,7 +70,8 @@ def functions_of(facts: Facts, call: cst.Call) -> Iterator[Of]:
             if own is None or (own := own.once(reader)(place)) is None:
                 break
             tops = [b.node for b in own.definitions(last) if b.scope is None]
-            methods = own.definitions(facts.method(call) if of_object else "__init__")
+            method = facts.method(call) if of_object else "__call__" if is_object else "__init__"
+            methods = own.definitions(method)
             found = [b.node for b in methods if b.scope in tops] + ([] if of_object else tops)
             yield from ((own, node) for node in found if isinstance(node, cst.FunctionDef))
             name = own.collected.imports.get(last, [""])[-1]

@@ -193,20 +193,27 @@ LOG = """
         def keep(self, row):
             self.best = row
             self.line(row)
+
+    class Best:
+        def __call__(self, row):
+            with open("best.txt", "w") as file:
+                file.write(row)
 """
 
 
 def test_what_an_object_of_a_module_writes_is_seen(tmp_path: Path) -> None:
     """A file that it keeps open is opened by each rank in its turn, so that rank 0's alone is left."""
     cells = (
-        "from log import Log\nlog = Log('log.txt')",
+        "from log import Best, Log\nlog = Log('log.txt')",
         "log.line('a');",
         "log.keep('b')\nprint(log.best)",
+        "best = Best()\nbest('c')\nprint(best)",
         TRAIN,
     )
     code = code_of(beside(tmp_path, {"log.py": LOG}, *cells))
     turn = "with ddp.in_turn():  # nb2ddp: the ranks write one after another\n    "
     assert f"{turn}log = Log('log.txt')" in code
+    assert f"best = Best()\n{GATE}best('c')" in code
     assert f"{GATE}log.line('a')" in code
     assert f"{turn}log.keep('b')" in code
 
