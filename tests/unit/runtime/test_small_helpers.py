@@ -55,6 +55,49 @@ def test_plots_are_saved_once(run: Run, ranks: int) -> None:
     assert [rank.out for rank in ended.ranks] == ["'a text'\n'another'\n"] + [""] * (max(ranks, 1) - 1)
 
 
+# Optuna is not in the test environments either.
+OPTUNA = """
+import sys, types
+class Study:
+    directions, trials = ["minimize"], ()
+    def add_trials(self, trials):
+        self.trials = [*self.trials, *trials]
+def load_study(study_name, storage):
+    return (Stored if storage == "sqlite:///trials.db" else storage)[study_name]
+def create_study(study_name, storage, directions):
+    assert directions == ["minimize"]
+    storage[study_name] = Study()
+    return storage[study_name]
+optuna = types.ModuleType("optuna")
+optuna.load_study, optuna.create_study = load_study, create_study
+optuna.samplers = types.SimpleNamespace(TPESampler=lambda seed: seed)
+optuna.storages = types.SimpleNamespace(InMemoryStorage=dict)
+sys.modules["optuna"] = optuna
+Stored = {"mine": Study()}
+Stored["mine"].add_trials([f"of rank {rank}", "last"])
+class Trainer:
+    def hyperparameter_search(self, **options):
+        storage = options.get("storage")
+        known = load_study(options["study_name"], storage).trials if storage and options["study_name"] == "mine" else []
+        note(known=list(known), named=storage == "sqlite:///trials.db", seed=options["sampler"])
+class Searched(ddp._SearchedAlike, Trainer):
+    pass
+for name in ("mine", "new"):
+    Searched().hyperparameter_search(storage="sqlite:///trials.db", study_name=name, load_if_exists=True)
+Searched().hyperparameter_search(study_name="mine")
+"""
+
+
+def test_a_search_goes_on_with_rank_0s_stored_trials(run: Run) -> None:
+    ended = run(OPTUNA)
+    assert not any(ended.codes), ended.text
+    first, second = (rank.history for rank in ended.ranks)
+    assert [notes["known"] for notes in first] == [["of rank 0", "last"], [], []]
+    assert [notes["known"] for notes in second] == [["of rank 0", "last"], [], []]
+    assert [notes["named"] for notes in (*first, *second)] == [True, True, False, False, False, False]
+    assert [notes["seed"] for notes in first] == [notes["seed"] for notes in second]
+
+
 @pytest.mark.parametrize("ranks", [0, 2])
 def test_help_waits_for_no_key_of_a_terminal(run: Run, ranks: int) -> None:
     ended = run(
