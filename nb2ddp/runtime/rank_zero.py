@@ -25,7 +25,7 @@ class main_process_only:
     def __enter__(self) -> bool:
         self.meeting = _Meeting() if _run.sends and not _run.repeats else None
         if self.meeting is None:
-            return _run.writes or _run.world_size == 1 or _run.alone > 0
+            return _run.writes or _run.world_size == 1 or _run.repeats
         if self.meeting.first is None:
             _all_come(self.meeting)
         _run.alone += _run.writes

@@ -302,6 +302,19 @@ HANDLED = {
             seed, name = made(), ddp.from_main_process(lambda: f"run of {rank}")
         note(seed=seed, name=name, found=os.path.exists("found"))
     """,
+    "what a child does alone in a block that rank 0 runs first": """
+        import os
+        with ddp.main_process_first():
+            child = os.fork()
+            if not child:
+                with ddp.main_process_only() as is_main:
+                    if is_main:
+                        open("log", "a").write("x")
+                os._exit(0)
+            os.waitpid(child, 0)
+        note(log=open("log").read())
+        assert open("log").read() == "x"
+    """,
     "a database that all ranks change in a block that rank 0 runs first": """
         import sqlite3
         with ddp.main_process_first():
