@@ -64,6 +64,11 @@ _ADVICE = (
         "max_seq_length, or end what else uses the GPU (nvidia-smi)",
     ),
     (
+        r"No module named '(?:kaggle_secrets|google\.colab)",
+        "the service whose secrets it reads is not here: read os.environ['NAME'] instead; a kernel that `nb2ddp push` "
+        "sends to Kaggle sets it from Kaggle's secrets",
+    ),
+    (
         r"ModuleNotFoundError|ImportError",
         "install what is missing (--setup runs the notebook's own installs); modules of your own are found in the "
         "working folder, so start the run where the notebook lies",

@@ -181,6 +181,8 @@ def test_who_the_launcher_has_killed_is_no_cause(tmp_path: Path) -> None:
     [
         ("OutOfMemoryError: CUDA out of memory. Tried", "halve per_device_train_batch_size"),
         ("ModuleNotFoundError: No module named 'x'", "--setup"),
+        ("ModuleNotFoundError: No module named 'kaggle_secrets'", "read os.environ['NAME']"),
+        ("ModuleNotFoundError: No module named 'google.colab'", "read os.environ['NAME']"),
         (
             "RuntimeError: Expected to mark a variable ready only once",
             "freeze parameters that the step does not use",
