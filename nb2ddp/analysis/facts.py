@@ -30,6 +30,7 @@ class Facts(Execution):
         super().__init__(cells, **how)
         self.folders = folders
         self.modules: dict[Path, Facts] = {}
+        self.written: dict[str, str] = {}  # files, by path, of the notebook that imports this module
         self._answers: dict[object, Any] = {}
 
     def once(self, question: Callable[[Facts], Answer]) -> Answer:

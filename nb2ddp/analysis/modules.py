@@ -25,7 +25,7 @@ def reader(facts: Facts) -> Callable[[str], Facts | None]:
     added = (call for call in facts.live_calls if facts.qualified(call.func).startswith("sys.path."))
     texts = (cst_nodes.string_value(facts.value(a.value)) for call in added for a in call.args[-1:])
     folders = [*facts.folders, *(folder / text for text in texts if text for folder in facts.folders[:1])]
-    written = {shell.file: shell.body for shell in shell_calls(facts) if shell.name == "writefile"}
+    written = facts.written | {s.file: s.body for s in shell_calls(facts) if s.name == "writefile"}
 
     @cache
     def known(name: str) -> Facts | None:
@@ -36,7 +36,7 @@ def reader(facts: Facts) -> Callable[[str], Facts | None]:
         with contextlib.suppress(SyntaxError, ValueError, RecursionError):
             if file not in facts.modules:
                 facts.modules[file] = made = Facts([parse_cell(1, text)], folders=(*folders, file.parent))
-                made.modules = facts.modules
+                made.modules, made.written = facts.modules, written
         return facts.modules.get(file)
 
     return known

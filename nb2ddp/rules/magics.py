@@ -140,7 +140,7 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
 
 def _of_module(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
     """Decline a module that is written again after its import, and note one that keeps a file open."""
-    module = shell.file.removeprefix("./").removesuffix(".py").replace("/", ".")
+    module = shell.file.removeprefix("./").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     imports = [node for node in facts.nodes(cst.Import, cst.ImportFrom) if module in imported_modules(node)]
     reloads = (other.text for other in shell_calls(facts) if other.name == "autoreload")
     looks = not {"", "0", "off"}.issuperset(reloads)

@@ -310,6 +310,22 @@ def test_a_module_that_the_notebook_writes_goes_first(tmp_path: Path) -> None:
     )
 
 
+def test_a_package_that_the_notebook_writes_is_followed(tmp_path: Path) -> None:
+    text = dedent(SAVES).strip()
+    writes = (
+        "%%writefile pack/__init__.py\nfrom .files import save\n",
+        f"%%writefile pack/files.py\n{text}\n",
+    )
+    code = code_of(beside(tmp_path, {}, *writes, "import pack\npack.save(1, 'a');", TRAIN))
+    assert f"{GATE}pack.save(1, 'a')" in code
+
+
+def test_a_package_that_the_notebook_writes_and_that_keeps_a_file_open_is_named(tmp_path: Path) -> None:
+    writes = "%%writefile pack/__init__.py\nlog = open('log.txt', 'w')\n"
+    (note,) = beside(tmp_path, {}, writes, "import pack", TRAIN).notes
+    assert note.why.startswith("pack/__init__.py keeps a file open")
+
+
 def test_a_pipe_is_no_module(tmp_path: Path) -> None:
     import os
 
