@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import libcst as cst
 from libcst import matchers
@@ -55,9 +56,11 @@ def plan(facts: Facts) -> InstallPlan:
     folders = [call for call in facts.live_calls if tops and facts.qualified(call.func) in names]
     removing = {top for top in facts.top_statements if folders and _removes_packages(facts, top, folders)}
     beside = [line for top in tops for line in _beside(facts, top)]
-    wanted = _slice(facts, beside, {*tops, *removing, *_callers(facts, tops), *_preparations(facts, tops)})
+    callers = {*_callers(facts, tops)}
+    wanted = _slice(facts, beside, {*tops, *removing, *callers, *_preparations(facts, tops)})
     lines = {top: [facts.line_of(shell.call) for shell in shells] for top, shells in tops.items()}
-    useless = removing | {top for top in wanted if lines.get(top) != [top] and _is_quiet(facts, top)}
+    others = (top for top in wanted if lines.get(top) != [top] and top not in callers)
+    useless = removing | {top for top in others if _is_quiet(facts, top)}
     while useless:  # a statement that stays in the script may read names of one that was to be removed
         gone = [*useless, *(line for top in tops if top not in useless for line in lines[top] if line)]
         bound = {name for top in useless for name in facts.binds_in(top) - _PROVIDED}
@@ -84,14 +87,12 @@ def _removes_packages(facts: Facts, statement: Statement, folders: list[cst.Call
 
 
 def _callers(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterator[Statement]:
-    """Yield the calls of notebook functions that only install."""
+    """Yield the lines and loops that do nothing but call functions of the notebook that only install."""
     installs = {shell.call for shells in tops.values() for shell in shells}
     for top in facts.top_statements if any(facts.scope(call) is not None for call in installs) else ():
-        match top:
-            case cst.SimpleStatementLine(body=[cst.Expr(value=cst.Call() as call)]) if not facts.is_dead(top):
-                only = all(_is_quiet(facts, function.body) for function in facts.called_functions(call))
-                if only and facts.runs(top, installs.__contains__) and call not in installs:
-                    yield top
+        live = top not in tops and not facts.is_dead(top) and facts.runs(top, installs.__contains__)
+        if live and _is_quiet(facts, top, _STATES):
+            yield top
 
 
 def _preparations(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> Iterator[Statement]:
@@ -160,17 +161,28 @@ def _used_names(facts: Facts, statement: Statement, beside: Collection[Statement
     return frozenset(names)
 
 
-_LOUD = (cst.For, cst.While, cst.With, cst.FunctionDef, cst.ClassDef, cst.Match, cst.AugAssign, cst.AnnAssign)
-_LOUD_LINES = (cst.Del, cst.Return, cst.Raise, cst.Assert, cst.Global, cst.Nonlocal)
+_STATES = (
+    *(cst.With, cst.FunctionDef, cst.ClassDef, cst.Match, cst.AugAssign),
+    *(cst.AnnAssign, cst.Del, cst.Global, cst.Nonlocal),
+)
+_LOUD = (*_STATES, cst.For, cst.While, cst.Return, cst.Raise, cst.Assert)
+_HARMLESS = frozenset({"print", "__import__", "importlib.import_module", "importlib.invalidate_caches"})
 
 
-def _is_quiet(facts: Facts, node: cst.CSTNode) -> bool:
-    """Return whether a statement only imports, assigns, installs or prints: it changes no other state."""
-    if facts.nodes(*_LOUD, *_LOUD_LINES, within=node):
-        return False
-    targets = [target.target for target in facts.nodes(cst.AssignTarget, within=node)]
+def _is_quiet(
+    facts: Facts, node: cst.CSTNode, loud: Any = _LOUD, within: Collection[cst.CSTNode] = ()
+) -> bool:
+    """Return whether code only imports, assigns, installs or prints, or calls functions that do no more."""
     installs = {shell.call for shell in shell_calls_in(facts, node) if shell.is_install}
-    values = [expression.value for expression in facts.nodes(cst.Expr, within=node)]
-    calls = [value for value in values if isinstance(value, cst.Call)]
-    plain = all(isinstance(target, cst.Name | cst.Tuple) for target in targets) and len(calls) == len(values)
-    return plain and all(call in installs or facts.qualified(call.func) == "print" for call in calls)
+    made = {call: () if loud is _LOUD else facts.called_functions(call) for call in facts.calls_in(node)}
+    functions = {function for found in made.values() for function in found}
+    inner = (f not in within and _is_quiet(facts, f.body, loud, {*within, f}) for f in functions)
+    targets = (
+        isinstance(at.target, cst.Name | cst.Tuple) for at in facts.nodes(cst.AssignTarget, within=node)
+    )
+    plain = not facts.nodes(*loud, within=node) and all(targets) and all(inner)
+    calls = [value for value in (e.value for e in facts.nodes(cst.Expr, within=node)) if plain]
+    return plain and all(
+        isinstance(c, cst.Call) and (c in installs or made[c] or facts.qualified(c.func) in _HARMLESS)
+        for c in calls
+    )

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 
 from nb2ddp.analysis import installs
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.shell_commands import shell_calls_in
+from nb2ddp.analysis.shell_commands import shell_calls, shell_calls_in
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Drop, Edit, Finding, Note, Rule
 from nb2ddp.source import cst_nodes
@@ -31,6 +31,11 @@ _PINNED = re.compile(r"""(?<=[\s"'])([A-Za-z][\w.-]*)(?:\[[\w,]*\])?(==[\w.+]+|)
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     step = installs.plan(facts)
     yield from _other_versions(facts, step.slice)
+    for shell in (shell for shell in shell_calls(facts) if shell.is_install and facts.scope(shell.call)):
+        if not any(facts.runs(top, {shell.call}.__contains__) for top in step.slice):
+            yield Note(
+                "nothing installs this: call the function in a line or loop that only installs", shell.call
+            )
     for statement in step.dropped:
         yield Drop(statement, "runs once before torchrun, in setup_env.py")
     for statement in step.leftovers:
