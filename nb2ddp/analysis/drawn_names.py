@@ -60,11 +60,8 @@ def shared_names(facts: Facts) -> Collection[cst.BaseExpression]:
         value = None if facts.is_after_training(source) else _name_around(facts, source)
         if value is not None and _is_for_all(facts, value):
             found[value] = None
-    made = (call for call in facts.live_calls if _is_named_by_module(facts, call))
-    found.update(
-        (call, None) for call in made if not facts.is_after_training(call) and called_by_all(facts, call)
-    )
-    return found
+    made = (c for c in facts.live_calls if not facts.is_after_training(c) and _is_named_by_module(facts, c))
+    return found | {call: None for call in made if called_by_all(facts, call)}
 
 
 def _is_named_by_module(facts: Facts, call: cst.Call) -> bool:
