@@ -118,9 +118,9 @@ def _is_in_sight(facts: Facts, made: Sequence[cst.Call], backward: Sequence[cst.
     """Return whether loops may train a module: it gives its parameters, is called, or an optimizer is out of sight."""
     own = facts.definitions("parameters")  # of classes that are no modules
     given = (call for call in facts.live_calls if facts.method(call) in libraries.PARAMETER_METHODS)
-    if not own and not all(_is_frozen(facts, call) for call in given):
-        return True
-    if any(not facts.qualified(call.func).startswith("torch.") for call in made):
+    inside = [c for each in made for c in facts.calls_in(each) if facts.method(c).endswith("parameters")]
+    known = all(facts.qualified(call.func).startswith("torch.") for call in made)
+    if not known or (not own and (inside or not all(_is_frozen(facts, call) for call in given))):
         return True
     loops = [loop for call in backward if (loop := facts.training_loop(call)) is not None]
     return any(facts.runs(loop, lambda call: facts.kind(call.func) == "model") for loop in loops)
@@ -143,7 +143,8 @@ def _divided(facts: Facts, made: Sequence[cst.Call]) -> Iterator[Finding]:
         if facts.qualified(optimizer.func).endswith("LBFGS"):
             yield Note("L-BFGS magnifies rounding: near the notebook's run, not equal", optimizer)
         named = training_loops.named_models(facts, optimizer)
-        hidden |= not named or len(named) < len(training_loops.given_models(facts, optimizer))
+        given = [c for c in facts.calls_in(optimizer) if facts.method(c).endswith("parameters")]
+        hidden |= len(named) < max(1, len(given))  # model.hyperparameters() names none
         for found in named:
             code = cst_nodes.code_of(found.model)
             if (code, found.statement) not in seen:

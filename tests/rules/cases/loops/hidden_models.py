@@ -51,6 +51,41 @@ for batch in loader:
     opt.step()
 ddp.check_replicas()
 
+# case: a library's model, by a method of its own
+from processes import Process
+model = Process()
+opt = AdamW([{"params": model.hyperparameters()}])
+for x in DataLoader(data):
+    loss_of(model(x)).backward()
+    opt.step()
+# output
+from processes import Process
+model = Process()
+ddp.parallelize_trained()  # nb2ddp: each rank computes its part of every batch, of all models that optimizers train
+opt = AdamW([{"params": model.hyperparameters()}])
+for x in DataLoader(data):
+    loss_of(model(x)).backward()
+    opt.step()
+ddp.check_replicas()
+
+# case: the same beside a module
+from processes import Process
+model, noise = Process(), nn.Linear(1, 1)
+opt = AdamW([*model.hyperparameters(), *noise.parameters()])
+for x in DataLoader(data):
+    loss_of(noise(model(x))).backward()
+    opt.step()
+# output
+from processes import Process
+ddp.parallelize_trained()  # nb2ddp: each rank computes its part of every batch, of all models that optimizers train
+model, noise = Process(), nn.Linear(1, 1)
+opt = AdamW([*model.hyperparameters(), *noise.parameters()])
+ddp.parallelize(noise)  # nb2ddp: each rank computes its part of every batch
+for x in DataLoader(data):
+    loss_of(noise(model(x))).backward()
+    opt.step()
+ddp.check_replicas()
+
 # case: a head
 llm = AutoModelForCausalLM.from_pretrained("m")
 loader = DataLoader(data, batch_size=8, shuffle=True)
