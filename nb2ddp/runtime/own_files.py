@@ -27,7 +27,8 @@ def own_file(path: Any, anew: bool = False) -> Any:
     if os.path.isdir(file):
         return path if _run.writes else _folder_of_copies().name
     if _run.sends:
-        of_ranks = from_all_ranks((file, file in _own_files and not anew, os.path.isfile(file)))
+        is_there = os.path.isfile(file) or not _run.meets  # else for each rank at its time
+        of_ranks = from_all_ranks((file, file in _own_files and not anew, is_there))
         if not of_ranks[0][2] or not all(known for _, known, _ in of_ranks):
             contents = from_main_process(lambda: _contents_to_copy(file))
             _take_copy(file, contents if of_ranks[0][0] == file else None)

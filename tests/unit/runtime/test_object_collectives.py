@@ -276,6 +276,7 @@ HANDLED = {
         assert written == ["x"] * 6
     """,
     "what the others take over from rank 0 in their turn": """
+        import dbm.dumb, shelve, sqlite3
         names = []
         with ddp.in_turn():
             ddp.shell("echo -n x >> shell")
@@ -284,6 +285,14 @@ HANDLED = {
                     open("log", "a").write("x")
             names.append(ddp.from_main_process(lambda: f"run of {rank}"))
             read = open("log").read()
+            for turn in range(2):
+                with sqlite3.connect(ddp.own_file("rows.db")) as rows:
+                    rows.execute("create table if not exists row (number)")
+                    rows.execute("insert into row values (1)")
+                    names.append(len([*rows.execute("select * from row")]))
+                with shelve.Shelf(dbm.dumb.open(ddp.own_file("shelf"))) as shelf:
+                    shelf["n"] = shelf.get("n", 0) + 1
+                    names.append(shelf["n"])
         note(names=names, read=read, shell=open("shell").read(), log=open("log").read())
         assert open("shell").read() == open("log").read() == "x"
     """,
