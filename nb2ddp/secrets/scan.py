@@ -46,11 +46,10 @@ class Text:
 
 @dataclass(frozen=True)
 class Match:
-    """A secret with its value, and the literals that it is written in, where it is put together of them."""
+    """A secret with its value."""
 
     secret: Secret
     value: str
-    literals: frozenset[str] = frozenset()
 
 
 def scan(texts: Sequence[Text]) -> list[Secret]:
@@ -74,9 +73,8 @@ def matches(texts: Sequence[Text]) -> list[Match]:
     for one in made:
         text = one.text
         for rule, start, end in _in_text(text, rules):
-            if HOLE not in text[start:end]:
-                secret = _secret(rule, texts[one.index].place, one.line, text[start:end])
-                found.append(Match(secret, text[start:end], one.literals(start, end)))
+            if HOLE not in (value := text[start:end]):
+                found.append(Match(_secret(rule, texts[one.index].place, one.line, value), value))
     return found
 
 
