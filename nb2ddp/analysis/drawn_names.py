@@ -66,9 +66,7 @@ def shared_names(facts: Facts) -> Collection[cst.BaseExpression]:
 
 def _is_named_by_module(facts: Facts, call: cst.Call) -> bool:
     """Return whether a function of a module returns a name that it draws, and does no more than make its folder."""
-    results = (
-        (own, of) for own, function in modules.functions_of(facts, call) for of in own.returned(function)
-    )
+    results = ((own, value) for own, f in modules.functions_of(facts, call) for value in own.returned(f))
     if not any(own.carries(value, own.once(_drawn_texts)) for own, value in results):
         return False
     changes = modules.runs(facts, call, modules.trains) or changes_state(facts, call)

@@ -18,7 +18,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis.common_paths import makes_folder
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.analysis.files import may_exist, mode
-from nb2ddp.analysis.shell_commands import ShellCall, shell_calls, shell_calls_in
+from nb2ddp.analysis.shell_commands import RUNNERS, ShellCall, shell_calls, shell_calls_in
 from nb2ddp.analysis.tree import grouped
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
@@ -59,8 +59,7 @@ def plan(facts: Facts) -> InstallPlan:
     callers = {*_callers(facts, tops)}
     wanted = _slice(facts, beside, {*tops, *removing, *callers, *_preparations(facts, tops)})
     lines = {top: [facts.line_of(shell.call) for shell in shells] for top, shells in tops.items()}
-    others = (top for top in wanted if lines.get(top) != [top] and top not in callers)
-    useless = removing | {top for top in others if _is_quiet(facts, top)}
+    useless = removing | {t for t in wanted if lines.get(t) != [t] and _is_quiet(facts, t)} - callers
     while useless:  # a statement that stays in the script may read names of one that was to be removed
         gone = [*useless, *(line for top in tops if top not in useless for line in lines[top] if line)]
         bound = {name for top in useless for name in facts.binds_in(top) - _PROVIDED}
@@ -161,28 +160,22 @@ def _used_names(facts: Facts, statement: Statement, beside: Collection[Statement
     return frozenset(names)
 
 
-_STATES = (
-    *(cst.With, cst.FunctionDef, cst.ClassDef, cst.Match, cst.AugAssign),
-    *(cst.AnnAssign, cst.Del, cst.Global, cst.Nonlocal),
-)
-_LOUD = (*_STATES, cst.For, cst.While, cst.Return, cst.Raise, cst.Assert)
-_HARMLESS = frozenset({"print", "__import__", "importlib.import_module", "importlib.invalidate_caches"})
+_STATES = (cst.With, cst.FunctionDef, cst.ClassDef, cst.AugAssign, cst.Del, cst.Global, cst.Nonlocal)
+_LOUD = (*_STATES, cst.For, cst.While, cst.Match, cst.AnnAssign, cst.Return, cst.Raise, cst.Assert)
+_HARMLESS = {
+    *RUNNERS,
+    *"get_ipython print __import__ importlib.import_module importlib.util.find_spec".split(),
+}
 
 
-def _is_quiet(
-    facts: Facts, node: cst.CSTNode, loud: Any = _LOUD, within: Collection[cst.CSTNode] = ()
-) -> bool:
+def _is_quiet(facts: Facts, node: cst.CSTNode, loud: Any = _LOUD, seen: Any = frozenset()) -> bool:
     """Return whether code only imports, assigns, installs or prints, or calls functions that do no more."""
-    installs = {shell.call for shell in shell_calls_in(facts, node) if shell.is_install}
     made = {call: () if loud is _LOUD else facts.called_functions(call) for call in facts.calls_in(node)}
-    functions = {function for found in made.values() for function in found}
-    inner = (f not in within and _is_quiet(facts, f.body, loud, {*within, f}) for f in functions)
-    targets = (
-        isinstance(at.target, cst.Name | cst.Tuple) for at in facts.nodes(cst.AssignTarget, within=node)
-    )
-    plain = not facts.nodes(*loud, within=node) and all(targets) and all(inner)
-    calls = [value for value in (e.value for e in facts.nodes(cst.Expr, within=node)) if plain]
-    return plain and all(
-        isinstance(c, cst.Call) and (c in installs or made[c] or facts.qualified(c.func) in _HARMLESS)
-        for c in calls
-    )
+    known: set[Any] = {call for call in made if made[call] or facts.qualified(call.func) in _HARMLESS}
+    known |= {shell.call for shell in shell_calls_in(facts, node) if shell.is_install}
+    targets = (item.target for item in facts.nodes(cst.AssignTarget, within=node))
+    plain = all(isinstance(target, cst.Name | cst.Tuple) for target in targets)
+    alone = {expression.value for expression in facts.nodes(cst.Expr, within=node)}
+    plain &= (alone if loud is _LOUD else {*alone, *made}) <= known and not facts.nodes(*loud, within=node)
+    inner = (f for found in made.values() for f in found)
+    return plain and all(f not in seen and _is_quiet(facts, f.body, loud, seen | {f}) for f in inner)

@@ -33,9 +33,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     yield from _other_versions(facts, step.slice)
     for shell in (shell for shell in shell_calls(facts) if shell.is_install and facts.scope(shell.call)):
         if not any(facts.runs(top, {shell.call}.__contains__) for top in step.slice):
-            yield Note(
-                "nothing installs this: call the function in a line or loop that only installs", shell.call
-            )
+            yield Note("nothing installs this: call the function in a line that only installs", shell.call)
     for statement in step.dropped:
         yield Drop(statement, "runs once before torchrun, in setup_env.py")
     for statement in step.leftovers:

@@ -64,9 +64,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call, path in own.items():
         how = "(anew=True, path=_)" if rank_zero_work.changes_file(facts, call) else ""
         if path is None:
-            yield Note(
-                "every rank opens this function's database, and all write to it: open it in a cell", call
-            )
+            yield Note("all ranks open this function's database and write to it: open it in a cell", call)
             continue
         yield Edit.inside(path, "other ranks work on a copy of the file", f"{helper(facts, 'own_file')}{how}")
     own |= {call: call for call in shared_names(facts) if isinstance(call, cst.Call)}  # which make folders

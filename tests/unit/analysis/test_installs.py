@@ -261,6 +261,36 @@ def test_the_step_installs_what_the_notebook_does(tmp_path: Path) -> None:
     assert run_setup(tmp_path, cell) == ["pip install a b c d>=1", "pip install -U a", "pip install -U b"]
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ("def install(name):\n    !pip install $name", "for name in ['a', 'b']:\n    install(name)"),
+        (
+            "import importlib\ndef need(names):\n    for name in names:\n        try:\n"
+            "            importlib.import_module(name)\n        except ImportError:\n            !pip install $name",
+            "need(['a', 'b'])",
+        ),
+        (
+            "def both():\n    first = one('a')\n    if not first:\n        return\n    one('b')",
+            "def one(name):\n    !pip install $name\n    return True",
+            "done = both()",
+        ),
+    ],
+    ids=["in a loop", "where an import fails", "by way of another"],
+)
+def test_functions_that_only_install_are_called(tmp_path: Path, cells: tuple[str, ...]) -> None:
+    assert run_setup(tmp_path, *cells) == ["pip install a", "pip install b"]
+
+
+def test_an_install_that_the_step_does_not_reach_is_noted() -> None:
+    cells = (
+        "def load():\n    !pip install a\n    return open('rows.txt').read()",
+        "rows = load()\nrows += 'x'",
+    )
+    (note,) = (note for note in converted(*cells, TRAIN).notes if note.rule == "installs")
+    assert note.why.startswith("nothing installs this")
+
+
 def test_packages_are_removed_between_the_installs_that_the_notebook_has_around_it(tmp_path: Path) -> None:
     removes = """
     import site, shutil

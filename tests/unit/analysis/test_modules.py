@@ -255,7 +255,7 @@ def test_a_module_opens_a_copy_of_a_database_on_other_ranks(tmp_path: Path) -> N
     assert "base = connect(ddp.own_file('a.db'))" in code
     assert "store = Store(path=ddp.own_file('b.db'))" in code
     (note,) = (note for note in conversion.notes if note.rule == "rank-zero")
-    assert note.why.startswith("every rank opens this function's database")
+    assert note.why.startswith("all ranks open this function's database")
     assert note.place is not None
     assert note.place.line == 4
 
