@@ -162,20 +162,17 @@ def _used_names(facts: Facts, statement: Statement, beside: Collection[Statement
 
 _STATES = (cst.With, cst.FunctionDef, cst.ClassDef, cst.AugAssign, cst.Del, cst.Global, cst.Nonlocal)
 _LOUD = (*_STATES, cst.For, cst.While, cst.Match, cst.AnnAssign, cst.Return, cst.Raise, cst.Assert)
-_HARMLESS = {
-    *RUNNERS,
-    *"get_ipython print __import__ importlib.import_module importlib.util.find_spec".split(),
-}
+_OK = RUNNERS | {"get_ipython", "print", "__import__", "importlib.import_module", "importlib.util.find_spec"}
 
 
 def _is_quiet(facts: Facts, node: cst.CSTNode, loud: Any = _LOUD, seen: Any = frozenset()) -> bool:
     """Return whether code only imports, assigns, installs or prints, or calls functions that do no more."""
     made = {call: () if loud is _LOUD else facts.called_functions(call) for call in facts.calls_in(node)}
-    known: set[Any] = {call for call in made if made[call] or facts.qualified(call.func) in _HARMLESS}
+    known: set[Any] = {call for call in made if made[call] or facts.qualified(call.func) in _OK}
     known |= {shell.call for shell in shell_calls_in(facts, node) if shell.is_install}
     targets = (item.target for item in facts.nodes(cst.AssignTarget, within=node))
     plain = all(isinstance(target, cst.Name | cst.Tuple) for target in targets)
-    alone = {expression.value for expression in facts.nodes(cst.Expr, within=node)}
-    plain &= (alone if loud is _LOUD else {*alone, *made}) <= known and not facts.nodes(*loud, within=node)
+    does = {e.value for e in facts.nodes(cst.Expr, within=node)} | {*(made if loud is not _LOUD else ())}
+    plain &= does <= known and not facts.nodes(*loud, within=node)
     inner = (f for found in made.values() for f in found)
     return plain and all(f not in seen and _is_quiet(facts, f.body, loud, seen | {f}) for f in inner)
