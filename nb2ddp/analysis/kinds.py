@@ -342,8 +342,7 @@ class Kinds(Flow):
         deleted = (node for node in self.nodes(cst.Del) if self.scope(node) is scope)
         inside = (name for node in deleted for name in self.nodes(cst.Name, within=node))
         names = (name for name in inside if isinstance(self.parent(name), cst.Del | cst.Element))
-        made = {b.value or name for name in names for b in self.bindings(name.value)}
-        return any(self.kind(value) in ("model", "trainer") for value in made)
+        return any(self.kind(b.value) in ("model", "trainer") for n in names for b in self.bindings(n.value))
 
 
 def _part(value: cst.BaseExpression, place: int = 0) -> cst.BaseExpression:

@@ -312,7 +312,7 @@ def _closing(facts: Facts, call: cst.Call) -> cst.Call | None:
 def reads_back(facts: Facts, call: cst.Call) -> bool:
     """Return whether a write's function uses the path again, or its class reads the file: each rank needs it."""
     path, function = _written(facts, call), facts.scope(call)
-    if path is None or not isinstance(function, cst.FunctionDef):
+    if path is None or not isinstance(function, cst.FunctionDef) or not writes(facts, call):
         return False
     code, home = cst_nodes.code_of(path), facts.scope(function)
     of_class = isinstance(home, cst.ClassDef) and code.startswith("self.")

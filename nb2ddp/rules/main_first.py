@@ -20,13 +20,13 @@ training arguments, whose ranks wait in a collective. Where the block looks at f
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import libcst as cst
 
-from nb2ddp.analysis import files
+from nb2ddp.analysis import files, rank_zero_work
 from nb2ddp.analysis.common_paths import called_by_all
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_zero_work import generation
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Edit, Finding, Gate, Rule
 from nb2ddp.rewriting.runtime_calls import helper
@@ -42,7 +42,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if not files.looks_at_files(facts, block) or facts.runs(block, facts.fills_cache):
                 own.add(block)
                 yield Edit.to(call, "rank 0 goes first", f"{helper(facts, 'main_process_first')}()")
-    own.update(*generation(facts))
+    own.update(*rank_zero_work.generation(facts))
     hooks = (f.body.body for f in facts.nodes(cst.FunctionDef) if f.name.value.endswith("_dataloader"))
     queue = [*facts.top_statements, *(s for body in hooks for s in body if isinstance(s, Statement))]
     for statement in queue:
@@ -56,7 +56,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             queue += [s for b in blocks for s in b.body if isinstance(s, Statement) and s not in queue]
         elif called_by_all(facts, statement):
             own.add(statement)
-            yield Gate(statement, "main-first", "rank 0 prepares the data, the others read its cache")
+            if facts.runs(statement, partial(rank_zero_work.reads_back, facts)):
+                yield Gate(statement, "in-turn", "the ranks prepare the data in turn, for they read it back")
+            else:
+                yield Gate(statement, "main-first", "rank 0 prepares the data, the others read its cache")
 
 
 rule = Rule("main-first", __doc__, find, of_training=True)

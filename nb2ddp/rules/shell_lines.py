@@ -20,9 +20,7 @@ from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 
 # Commands that ask for a token, where none is given; and the variable from which the library reads it.
-_LOGIN = re.compile(
-    r"^\s*(?:huggingface-cli\s+login|hf\s+auth\s+login|wandb\s+login)(?!.*(?:--token|\S*[{$]|\s\w{20,}))"
-)
+_LOGIN = re.compile(r"^\s*(?:huggingface-cli|hf\s+auth|wandb)\s+login(?!.*(?:--token|\S*[{$]|\s\w{20,}))")
 _TOKENS = {"huggingface": "HF_TOKEN", "hf": "HF_TOKEN", "wandb": "WANDB_API_KEY"}
 
 
