@@ -321,8 +321,7 @@ def reads_back(facts: Facts, call: cst.Call) -> bool:
             continue
         is_before = facts.scope(node) is function and facts.order(node) <= facts.end(call)
         around = [parent for parent in facts.parents(node) if isinstance(parent, cst.Call)]
-        given = facts.parent(node)
-        directly = bool(around) and (given in around[0].args or given is around[0].func)
+        directly = bool(around) and facts.parent(node) in (*around[0].args, around[0].func)
         needs_none = any(facts.shows(c) or files.is_file_test(facts, c) or writes(facts, c) for c in around)
         if not is_before and (directly or not of_class) and not needs_none:
             return True

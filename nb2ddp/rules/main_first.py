@@ -43,6 +43,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 own.add(block)
                 yield Edit.to(call, "rank 0 goes first", f"{helper(facts, 'main_process_first')}()")
     own.update(*rank_zero_work.generation(facts))
+    reads_back = partial(rank_zero_work.reads_back, facts)
     hooks = (f.body.body for f in facts.nodes(cst.FunctionDef) if f.name.value.endswith("_dataloader"))
     queue = [*facts.top_statements, *(s for body in hooks for s in body if isinstance(s, Statement))]
     for statement in queue:
@@ -56,7 +57,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             queue += [s for b in blocks for s in b.body if isinstance(s, Statement) and s not in queue]
         elif called_by_all(facts, statement):
             own.add(statement)
-            if facts.runs(statement, partial(rank_zero_work.reads_back, facts)):
+            if facts.runs(statement, reads_back):
                 yield Gate(statement, "in-turn", "the ranks prepare the data in turn, for they read it back")
             else:
                 yield Gate(statement, "main-first", "rank 0 prepares the data, the others read its cache")
