@@ -352,6 +352,7 @@ def test_an_interrupt_ends_all_ranks_and_leaves_the_last_checkpoint(kernel: Kern
 
 
 @pytest.mark.launch
+@pytest.mark.thorough  # as when the launcher is killed: test_launch_end.py
 def test_nothing_is_left_when_the_kernel_is_killed(kernel: Kernel) -> None:
     collect(kernel)
     kernel.run("pause = 999.0", "pause")
