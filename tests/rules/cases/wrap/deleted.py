@@ -78,3 +78,21 @@ t.train()
 ddp.check_replicas(ddp_model)
 def f(t):
     del t
+
+# case: the model of the round before, at the head of a loop
+for fold in range(2):
+    if fold:
+        del own
+    own = AutoModel.from_pretrained("m")
+    trainer = SFTTrainer(own)
+    trainer.train()
+# output
+for fold in range(2):
+    if fold:
+        del own
+    own = AutoModel.from_pretrained("m")
+    trainer = SFTTrainer(own)
+    ddp_model = ddp.wrap_trainer(trainer)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+    trainer.train()
+    ddp.check_replicas(ddp_model)
+    del ddp_model  # nb2ddp: it holds the model too, which is to be freed
