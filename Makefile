@@ -73,12 +73,12 @@ pages: .venv/.ready .venv-web/.ready
 	$(bin)/pytest tests/e2e $(patsubst %,--ignore=%,$(CLIENTS)) -m "not launch $(FAST)"
 
 # Training runs, on one host and on two, most of them forked from a process that has imported a stack once.
-TRAININGS := $(patsubst %,tests/e2e/test_%.py,runs kinds lightning ledger differential handmade older_folder sharding prove emit_hosts)
+TRAININGS := $(patsubst %,tests/e2e/test_%.py,runs kinds lightning ledger differential handmade older_folder sharding prove emit_hosts kaggle_resume)
 trainings: .venv/.ready .venv-kaggle/.ready
 	$(bin)/pytest $(TRAININGS) -m "launch $(FAST)"
 
 # What another machine does with our files: Kaggle's, Jupyter's kernels, one without a checkout.
-MACHINES := $(patsubst %,tests/e2e/test_%.py,kaggle_bundle kaggle_faults kaggle_resume magic magic_browser installed)
+MACHINES := $(patsubst %,tests/e2e/test_%.py,kaggle_bundle kaggle_faults magic magic_browser installed)
 machines: .venv/.ready .venv-kaggle/.ready
 	$(bin)/pytest $(MACHINES) -m "launch $(FAST)"
 
