@@ -3,12 +3,14 @@
 #   .venv-kaggle  the releases that the Kaggle notebooks pin
 # and .venv-web, which serves the page: Gradio asks for older releases of what the others have
 .DELETE_ON_ERROR:
-.PHONY: demo check test units attacks ranks ranks-training ranks-waiting ranks-meeting e2e clients pages trainings launches rehearsals machines compiled test-all engines lint docs gallery site ledger canary pins clean
+.PHONY: demo check test units attacks ranks ranks-training ranks-waiting ranks-meeting e2e clients pages trainings launches rehearsals machines test-all engines lint docs gallery site ledger canary pins clean
 
 PYTHON ?= python3
 STACKS := tests/stacks
 DEMO := build/demo
 bin := .venv/bin
+# Some hundred processes import torch; where an environment forbids bytecode, each would compile it again.
+unexport PYTHONDONTWRITEBYTECODE
 
 demo: .venv/.ready
 	$(bin)/nb2ddp convert sample_notebooks/alpaca_sft.ipynb -o $(DEMO)
@@ -25,13 +27,9 @@ ALL := $(if $(THOROUGH),-m "")
 
 # `check`, hostile input, ranks that train, and whole commands. Five lanes on two cores, the longest first.
 # What is missing of the other two environments is installed beside the first lanes.
-test: compiled
+test: .venv/.ready
 	@echo "The tests run side by side, $(if $(THOROUGH),40,15) minutes on two cores, more where they are busy"
 	@$(MAKE) --no-print-directory --jobs=5 --output-sync=target lint trainings ranks-training launches machines rehearsals clients pages ranks-waiting ranks-meeting units attacks
-
-# Some hundred processes import the package; without bytecode, each compiles it again.
-compiled: .venv/.ready
-	@$(bin)/python -m compileall -q -j 2 nb2ddp tests/support benchmarks
 
 # The package's rooms: commands, pages and targets, and all else with the rules.
 units: units-conversion units-commands
