@@ -24,24 +24,24 @@ def parallelize_trained() -> None:
     generators all ranks take over. What a Trainer trains is its own: `wrap_trainer` ends the search.
     """
     if _run.world_size > 1:
-        _look_at_optimizers()
-        _search.is_open = True
-        _search.look()
+        _watch_optimizers()
+        _search.begin()
 
 
 @functools.cache
-def _look_at_optimizers() -> None:
+def _watch_optimizers() -> None:
     """Let the search see each optimizer that is made, and each step."""
     add: Any = torch.optim.Optimizer.add_param_group
 
     @functools.wraps(add)
-    def add_and_look_for(optimizer: Any, *args: Any, **options: Any) -> None:
+    def add_and_search(optimizer: Any, *args: Any, **options: Any) -> None:
         add(optimizer, *args, **options)
         if _run.meets and _search.is_open and not _calls.are_inside:
             _start_dividing()
+            _search.has_optimizers = True
             _search.begin(optimizer.param_groups[-1]["params"])
 
-    torch.optim.Optimizer.add_param_group = add_and_look_for
+    torch.optim.Optimizer.add_param_group = add_and_search
     register_optimizer_step_post_hook(_search.end)
     _run.at_finish.append(_search.close)
     _run.at_trainer.append(_search.close)
@@ -54,15 +54,16 @@ class _Search:
     """
 
     def __init__(self) -> None:
-        self.is_open = False
-        self.waiting: dict[int, weakref.ref[Any]] = {}  # by id
+        self.is_open = False  # whether optimizers that are made add to it
+        self.waiting: dict[int, weakref.ref[Any]] = {}  # parameters, by id
         self.has_optimizers = False
 
-    def begin(self, parameters: Iterable[Any]) -> None:
-        """Look for the model of parameters."""
-        self.has_optimizers = True
+    def begin(self, parameters: Iterable[Any] = ()) -> None:
+        """Look for the model of parameters among the modules that are called."""
+        self.is_open = True
         self.waiting |= {id(p): weakref.ref(p) for p in parameters}
-        self.look()
+        _see_calls()
+        _calls.search = self.finds
 
     def end(self, optimizer: Any, *_: Any) -> None:
         """Look no more for the model of what has taken a step."""
@@ -77,21 +78,12 @@ class _Search:
                 "them, which saves no time. Call the model, model(batch), to divide its batches"
             )
         if not self.waiting:
-            self.rest()
-
-    def look(self) -> None:
-        """Let calls of modules look for what waits."""
-        _see_calls()
-        _calls.search = self.finds
+            _calls.search = None
 
     def close(self) -> None:
         """Look for no more models."""
         self.is_open = False
         self.waiting.clear()
-        self.rest()
-
-    def rest(self) -> None:
-        """Look at no calls of modules."""
         _calls.search = None
 
     def finds(self, model: torch.nn.Module) -> bool:
