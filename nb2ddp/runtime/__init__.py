@@ -36,10 +36,10 @@ PARTS = (
     "shared_processes",
     "own_files",
     "trackers",
-    "accelerators",
     "one_after_another",
     "same_losses",
     "one_process",
+    "accelerators",
     "gradients",
     "unseen_gradients",
     "split_classes",
@@ -157,8 +157,8 @@ def support_module(used: frozenset[str] | None = None) -> str:
     imports: _Imports = set()
     functions, bodies = [], []
     for name in PARTS if used is None else _needed(used):
-        docstring, body = _read(name)
-        imports |= _imports(_header(name))
+        docstring, header, body = _read(name)
+        imports |= _imports(header)
         about = textwrap.indent(docstring, "# ", lambda line: True).replace("# \n", "#\n")
         gap = "\n\n" if body.startswith(("def ", "class ", "@")) else "\n"
         bodies.append(f"{f'# ---- {name} '.ljust(_LINE_LENGTH, '-')}\n{about}\n{gap}{body}\n")
@@ -188,33 +188,23 @@ def used_names(code: str, module: str, folder: Path | None = None) -> frozenset[
 
 def _needed(used: frozenset[str]) -> list[str]:
     """Return the parts that define names, with all parts that these import, in the order of `PARTS`."""
-    waiting = [part for part in PARTS if used & {part, *PUBLIC.findall(_read(part)[1])}]
+    waiting = [part for part in PARTS if used & {part, *PUBLIC.findall(_read(part)[2])}]
     found: set[str] = set()
     while waiting:
         part = waiting.pop()
         if part not in found:
             found.add(part)
-            waiting += re.findall(r"^from nb2ddp\.runtime\.(\w+) import", _header(part), re.MULTILINE)
+            waiting += re.findall(r"^from nb2ddp\.runtime\.(\w+) import", _read(part)[1], re.MULTILINE)
     return [part for part in PARTS if part in found]
 
 
 @functools.cache
-def _text(part: str) -> str:
-    return (Path(__file__).parent / f"{part}.py").read_text(encoding="utf-8")
-
-
-def _header(part: str) -> str:
-    """Return the lines with which a part imports."""
-    header = _HEADER.match(_text(part))
+def _read(part: str) -> tuple[str, str, str]:
+    """Return a part's docstring, the lines with which it imports, and its code."""
+    text = (Path(__file__).parent / f"{part}.py").read_text(encoding="utf-8")
+    header = _HEADER.match(text)
     assert header is not None, f"{part}.py begins with a docstring and its imports"
-    return header["imports"]
-
-
-def _read(part: str) -> tuple[str, str]:
-    """Return a part's docstring and its code."""
-    header = _HEADER.match(_text(part))
-    assert header is not None, f"{part}.py begins with a docstring and its imports"
-    return header["docstring"].strip(), _text(part)[header.end() :].strip("\n")
+    return header["docstring"].strip(), header["imports"], text[header.end() :].strip("\n")
 
 
 def _imports(text: str) -> _Imports:

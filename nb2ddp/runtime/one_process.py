@@ -9,7 +9,7 @@ from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.store import _store
 
 # What torchrun, `accelerate launch`, MPI and SLURM tell a rank, and the libraries read.
-_HIDDEN = (
+_LAUNCH_VARIABLES = (
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME GROUP_RANK GROUP_WORLD_SIZE "
     "ACCELERATE_USE_CPU ACCELERATE_USE_FSDP ACCELERATE_USE_DEEPSPEED PMI_RANK PMI_SIZE OMPI_COMM_WORLD_RANK "
     "OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK MV2_COMM_WORLD_RANK MV2_COMM_WORLD_SIZE SLURM_PROCID "
@@ -47,5 +47,5 @@ def _hide_ranks() -> None:
 
 def _hide_launcher() -> None:
     """Let libraries find no launcher: told of one, Accelerate wraps a model with DDP for a single process too."""
-    for name in _HIDDEN if "RANK" in os.environ else ():
+    for name in _LAUNCH_VARIABLES if "RANK" in os.environ else ():
         os.environ.pop(name, None)
