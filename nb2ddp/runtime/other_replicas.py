@@ -14,7 +14,8 @@ _gone: dict[tuple[str, str], str] = {}  # digests of models that are gone since 
 
 def _compare(model: torch.nn.Module) -> None:
     """Compare a model at the next comparison."""
-    _uncompared.append(weakref.ref(model))
+    if all(known() is not model for known in _uncompared):
+        _uncompared.append(weakref.ref(model))
     if _trained not in _run.of_loops:
         _run.of_loops.append(_trained)
 
@@ -34,30 +35,23 @@ def _keep_digests(number: str, trained: dict[str, torch.Tensor]) -> None:
 
 
 def _trained(model: Any) -> dict[tuple[str, str], Any]:
-    """Return what was trained beside a model, by where it is; of what is gone, digests."""
+    """Return what was trained beside a model, by where it is; of what is gone, digests.
+
+    The other models are those wrapped since a Trainer's was compared: those of a loop are compared again later.
+    """
     found: dict[tuple[str, str], Any] = {**_gone}
     _gone.clear()
-    for number, other in _take_uncompared(model).items():
-        named = other.named_parameters()
-        found |= {(number, name): p for name, p in named if p.requires_grad and not p.is_meta}
+    for number, reference in enumerate(_uncompared):
+        other = reference()
+        if other is not None and other is not model and other is not getattr(model, "module", None):
+            named = other.named_parameters()
+            found |= {(str(number), name): p for name, p in named if p.requires_grad and not p.is_meta}
+    if model is not None:
+        _uncompared.clear()
     known = {id(value) for value in found.values()} | {id(p) for p in (model.parameters() if model else ())}
-    for optimizer, number in list(_run.numbers.items()) if _run.divided else ():
+    for optimizer, label in list(_run.numbers.items()) if _run.divided else ():
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for place, value in enumerate(parameters):
             if id(value) not in known and isinstance(value, torch.Tensor) and not value.is_meta:
-                found[f"optimizer {number}", f"parameter {place} of an optimizer"] = value
-    return found
-
-
-def _take_uncompared(model: Any) -> dict[str, Any]:
-    """Return the other models wrapped since the last call, by their numbers; a loop's are compared again later."""
-    found: dict[str, Any] = {}
-    known = {id(model), id(getattr(model, "module", None))}
-    for number, wrapped in enumerate(_uncompared):
-        other = wrapped()
-        if other is not None and id(other) not in known:
-            known.add(id(other))
-            found[str(number)] = other
-    if model is not None:
-        _uncompared.clear()
+                found[f"optimizer {label}", f"parameter {place} of an optimizer"] = value
     return found
