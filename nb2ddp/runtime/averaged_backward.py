@@ -16,7 +16,7 @@ from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.deferred_gradients import _handles_errors, _mark, _may_defer, _Unexchanged
-from nb2ddp.runtime.gradients import _BUCKET
+from nb2ddp.runtime.gradients import _buckets
 from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks
 from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _run, _warn_once
@@ -113,18 +113,12 @@ class _Averaging:
         self.sparse = [p for name, p in trained.items() if name in sparse]
         for handle in self.hooks.values():
             handle.remove()
-        self.hooks, self.buckets = {}, []
-        filling: dict[Any, list[Any]] = {}
-        for name, parameter in reversed(trained.items()):  # in the order in which backward() finds them
-            if name in sparse:
-                _reduced.pop(id(parameter), None)
-                continue
-            _reduced[id(parameter)] = weakref.ref(parameter)
-            bucket = filling.setdefault((parameter.dtype, parameter.device), [])
-            bucket.append(parameter)
-            if sum(p.numel() * p.element_size() for p in bucket) >= _BUCKET:
-                self.buckets.append(_Bucket(filling.pop((parameter.dtype, parameter.device))))
-        self.buckets += [_Bucket(parameters) for parameters in filling.values()]
+        for name in trained.keys() & sparse:
+            _reduced.pop(id(trained[name]), None)
+        # in the order in which backward() finds them
+        dense = [parameter for name, parameter in reversed(trained.items()) if name not in sparse]
+        _reduced.update({id(parameter): weakref.ref(parameter) for parameter in dense})
+        self.hooks, self.buckets = {}, [_Bucket(parameters) for parameters in _buckets(dense)]
         for made in self.buckets:
             for parameter in made.parameters:
                 self.hooks[id(parameter)] = parameter.register_post_accumulate_grad_hook(self._hook(made))

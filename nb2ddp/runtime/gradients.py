@@ -24,9 +24,9 @@ def _sum_in_buckets(gradients: list[torch.Tensor], *, mean: bool = False) -> Non
             torch._foreach_copy_(bucket, list(_unflatten_dense_tensors(flat, bucket)))
 
 
-def _buckets(gradients: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Yield gradients that one all_reduce can take: of one kind, together not much above `_BUCKET`."""
-    filling: dict[Any, tuple[list[torch.Tensor], int]] = {}
+def _buckets(gradients: list[Any]) -> Iterator[list[Any]]:
+    """Yield gradients, or their parameters, for one all_reduce: of one kind, together not much above `_BUCKET`."""
+    filling: dict[Any, tuple[list[Any], int]] = {}
     for gradient in gradients:
         kind = (gradient.dtype, gradient.device, gradient.layout)
         bucket, size = filling.pop(kind, ([], 0))
