@@ -42,11 +42,10 @@ def init_ranks(
         _ask_unsloth_for(strategy, loads_share)
         if torch.cuda.is_available():
             torch.cuda.set_device(_run.local_rank)  # from here on, "cuda" means this process's own GPU
-            _load_on_own_gpu()
         else:
             # else each Trainer takes itself for the only one
             os.environ.setdefault("ACCELERATE_USE_CPU", "true")
-            _load_on_numbered_cpu()
+        _load_on_own_device()
 
     _run.at_finish.append(_show_one_process)
     return _begin(seed, choose_gpu)
@@ -112,7 +111,8 @@ def wrap_rank_trainer(trainer: Any) -> Any:
     for prepare in _run.at_trainer:
         prepare()
     _check_same_data(getattr(trainer, "train_dataset", None))
-    _wait_for_saves(trainer)
+    if not isinstance(trainer, _SavesForAll):
+        _make_also(trainer, _SavesForAll)
     _make_also(trainer.callback_handler, _OneDecision)
     # Mixed precision as always, and no DDP: it has to be told what a step may leave out, an expert or a tower, say.
     model = trainer.model_wrapped = trainer.accelerator.prepare_model(trainer.model, evaluation_mode=True)
@@ -123,6 +123,14 @@ def wrap_rank_trainer(trainer: Any) -> Any:
     _leave_experts_uncompiled(model)
     _average_after_backward(trainer)
     return trainer.model
+
+
+class _SavesForAll(_WholeCheckpoints):
+    """A Trainer whose other ranks find what rank 0 saves: the best checkpoint, or a model to load again."""
+
+    def save_model(self, output_dir: Any = None, *args: Any, **options: Any) -> None:
+        super().save_model(output_dir, *args, **options)  # type: ignore[misc]
+        _wait_for_save(os.path.abspath(output_dir or self.args.output_dir))
 
 
 def _check_knows_ranks(trainer: Any) -> None:
@@ -174,27 +182,21 @@ def _average_after_backward(trainer: Any) -> None:
     trainer.accelerator.backward = backward_and_average
 
 
-def _load_on_own_gpu() -> None:
+def _load_on_own_device() -> None:
     """Load what was saved from GPU 0 to this rank's GPU: a file notes the GPU that each of its tensors was on.
 
-    By itself every rank would load it to GPU 0. Where the notebook names another place for it, it goes there.
+    By itself every rank would load it to GPU 0. Where the notebook names another place for it, it goes there. Without
+    GPUs, know "cpu:0": Accelerate calls a rank's CPU so, and a Trainer loads its checkpoints there.
     """
 
+    is_moved = torch.cuda.is_available() and _run.local_rank > 0
+
     def restore(storage: Any, location: str) -> Any:
-        if location != "cuda:0" or _run.local_rank == 0:
-            return None  # as PyTorch does
-        return torch.serialization.default_restore_location(storage, f"cuda:{_run.local_rank}")
+        if location == "cuda:0" and is_moved:
+            return torch.serialization.default_restore_location(storage, f"cuda:{_run.local_rank}")
+        return storage if location.startswith("cpu:") else None  # None: as PyTorch does
 
     # 15: asked before PyTorch's own for CUDA, which is 20
-    torch.serialization.register_package(15, lambda storage: None, restore)
-
-
-def _load_on_numbered_cpu() -> None:
-    """Let ``torch.load`` know "cpu:0": Accelerate calls a rank's CPU so, and a Trainer loads its checkpoints there."""
-
-    def restore(storage: Any, location: str) -> Any:
-        return storage if location.startswith("cpu:") else None
-
     torch.serialization.register_package(15, lambda storage: None, restore)
 
 
@@ -232,21 +234,6 @@ def own_gpu(pipeline: Callable[..., Any]) -> Callable[..., Any]:
 
 def _major_version(package: str) -> int:
     return int(importlib.metadata.version(package).partition(".")[0])
-
-
-def _wait_for_saves(trainer: Any) -> None:
-    """Let the other ranks find in a folder what rank 0 saves there: the best checkpoint, or a model to load again."""
-    save_model = trainer.save_model
-    if getattr(save_model, "_waits", False):
-        return
-    _make_also(trainer, _WholeCheckpoints)
-
-    def save_and_wait(output_dir: Any = None, *args: Any, **options: Any) -> None:
-        save_model(output_dir, *args, **options)
-        _wait_for_save(os.path.abspath(output_dir or trainer.args.output_dir))
-
-    save_and_wait._waits = True  # type: ignore[attr-defined]
-    trainer.save_model = save_and_wait
 
 
 def _reshard(model: Any) -> dict[tuple[str, str], Any]:

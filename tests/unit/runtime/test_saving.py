@@ -173,7 +173,7 @@ def test_a_full_disk_is_named_and_no_half_checkpoint_stays(
                     json.dump({{}}, file)
         if rank == 0:
             trainer = Trainer()
-            ddp._wait_for_saves(trainer)
+            ddp._make_also(trainer, ddp._SavesForAll)
             trainer.size = 1000
             trainer._save_checkpoint(1)
             trainer.size = 1_000_000
