@@ -4,7 +4,6 @@ import collections
 import contextlib
 import gc
 import io
-import random
 import sys
 import time
 import types
@@ -15,10 +14,12 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import get_worker_info
 
 from nb2ddp.runtime.digests import _digest
+from nb2ddp.runtime.kept_values import _is_array, _is_generator
 from nb2ddp.runtime.random_numbers import _are_same_states, _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.script_location import _is_own
 from nb2ddp.runtime.sent_rows import _as_tensor, _of_tensor
+from nb2ddp.runtime.value_copies import _generator_state
 
 _ROWS_DRAW = "its rows draw random numbers, each after those before it"
 _CHANGES = "reading it changes what the script can see: a counter, a cache, a generator of its own"
@@ -94,15 +95,10 @@ def _inside(value: Any) -> list[Any]:
     held = gc.get_referents(value)
     if isinstance(value, torch.Tensor):
         held.append(0 if value.is_inference() else value._version)
-    elif isinstance(value, torch.Generator):
-        held.append(value.get_state().numpy().tobytes())
-    elif isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
-        held.append(str(value.getstate()))
-    elif type(value).__module__.startswith("numpy") and hasattr(value, "nbytes"):
+    elif _is_generator(value):
+        held.append(_generator_state(value))
+    elif _is_array(value):
         held.append(value.tobytes() if value.nbytes < _MOST_OF_ARRAY else b"")
-    elif type(value).__module__.startswith("numpy.random"):
-        of = getattr(value, "bit_generator", getattr(value, "_bit_generator", value))
-        held.append(str(getattr(of, "state", "")))
     return held
 
 
