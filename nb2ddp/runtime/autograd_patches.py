@@ -12,7 +12,7 @@ from nb2ddp.runtime.autograd_collectives import _GatherRows, _SumOverRanks, _Tak
 from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.call_results import _graph
 from nb2ddp.runtime.module_state import _is_of_notebook
-from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.run_state import _replaced, _run
 from nb2ddp.runtime.same_losses import _register_hook
 from nb2ddp.runtime.split_classes import _splits
 from nb2ddp.runtime.unseen_gradients import _mean_of_rows
@@ -44,8 +44,6 @@ def _average_asked_gradients() -> None:
     its own mean.
     """
     grad: Callable[..., Any] = torch.autograd.grad
-    if hasattr(grad, "__wrapped__"):
-        return
 
     @functools.wraps(grad)
     def averaged(outputs: Any, inputs: Any, *args: Any, **options: Any) -> Any:
@@ -53,12 +51,9 @@ def _average_asked_gradients() -> None:
         divided = _run.meets and any(node.name() in _OF_PARTS for node in _graph(given))
         asked = [inputs] if isinstance(inputs, torch.Tensor) or not divided else list(inputs)
         sources = [_source(given, tensor) if divided else None for tensor in asked]
-        _backward.asks = True
-        try:
-            of = [tensor if source is None else source for tensor, source in zip(asked, sources, strict=True)]
+        of = [tensor if source is None else source for tensor, source in zip(asked, sources, strict=True)]
+        with _replaced(_backward, asks=True):
             found = grad(outputs, of if divided else inputs, *args, **options)  # frees the graph
-        finally:
-            _backward.asks = False
         if not divided:
             return found
         for place, (source, tensor) in enumerate(zip(sources, asked, strict=True)):

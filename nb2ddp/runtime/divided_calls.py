@@ -23,8 +23,8 @@ from nb2ddp.runtime.module_state import (
     _changed_for_good,
     _hooks_of_notebook,
     _modules,
+    _ModuleState,
     _positions,
-    _start_of,
     _unsynchronised,
     _without_effects,
 )
@@ -32,10 +32,10 @@ from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks, from
 from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.recomputed_calls import _Comparison, _is_compiled
 from nb2ddp.runtime.repeated_writes import _Effect, _ending_at_effects
-from nb2ddp.runtime.run_state import _run, _warn_once
+from nb2ddp.runtime.run_state import _replaced, _run, _warn_once
 from nb2ddp.runtime.same_losses import _are_same_batches, _is_looked_at, _Losses
 from nb2ddp.runtime.split_classes import _as_it_was, _divide_no_parts, _splits
-from nb2ddp.runtime.spot_checks import _checks, _comparing
+from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.value_reads import _are_on_all_ranks, _Paths, _Reads
 
 
@@ -172,7 +172,8 @@ class _Split:
         if any(map(torch.nn.parameter.is_lazy, model.parameters())):
             if _hooks_of_notebook(model):
                 return  # every rank computes the whole batch
-            with _comparing(), _without_effects(model, quiet=lambda _: True, keeps_state=False):
+            comparing = _replaced(_run, comparing=True)
+            with comparing, _without_effects(model, quiet=lambda _: True, keeps_state=False):
                 self._run(args, kwargs)
         self.batch_norms = _unsynchronised(model)
         if begins or self.averaging.trained is not None:
@@ -241,8 +242,7 @@ class _Split:
         compared, sees = self.compared, kind in self.compared.reads or self.settings[self.mode].looks
         chooses = compared.reads.get(kind, 3) < 3 and self.joins.ways(kind)
         reads, form = _Reads(size) if chooses else None, None
-        put_back = _start_of(self.model, compared.moves_library, compared.moves_parameters) if sees else None
-        error = None
+        start, error = _ModuleState(self.model, **compared.moves) if sees else None, None
         try:
             drawn = _own_random_numbers(rows, _RandomRows)
             with drawn as drew, _ending_at_effects(), reads or contextlib.nullcontext():
@@ -253,7 +253,7 @@ class _Split:
             error, form = raised, None
         has_effect = isinstance(error, _Effect)
         why = f"a batch is computed by every rank: {error if has_effect else _OTHER_BRANCH}"
-        wrong = put_back is None and _largest_of_ranks([(error is not None) + has_effect])[0]
+        wrong = start is None and _largest_of_ranks([(error is not None) + has_effect])[0]
         if wrong == 1:
             _exchange(None, error)  # the notebook may handle it, on every rank
         elif wrong:
@@ -261,11 +261,11 @@ class _Split:
             _warn_once(why)
             return None
         # where Python sees values, other rows may save it in one process: the largest of a selection that is empty here
-        if put_back is not None:
+        if start is not None:
             way = None if self.paths.asks(kind, self.calls) else ""
             of_one_form, alike, on_path = _are_on_all_ranks(form, str(reads.chosen if reads else 0), way)
             if not (of_one_form and alike and on_path):
-                put_back()
+                start.put_back()
                 if not of_one_form or (not alike and self.rechecks.get(kind, 0) >= self.most_rechecks):
                     _warn_once(why)
                     return None
@@ -278,8 +278,8 @@ class _Split:
                 self.paths.known[kind] |= self.paths.latest
         if not self.joins.know(output, kind):  # a head that the model uses from now on
             self.rechecks[kind] = self.rechecks.get(kind, 0) + 1
-            if put_back is not None:
-                put_back()
+            if start is not None:
+                start.put_back()
             if self.rechecks[kind] > self.most_rechecks:
                 self._divide_no_more(kind, "the structure of its outputs keeps changing")
             else:

@@ -11,7 +11,6 @@ import functools
 import threading
 import time
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import _utils, dataloader
 
 from nb2ddp.runtime.read_rows import _DIFFERS, _FAILS, _ROWS_DRAW, _Asked, _looked_at, _Read, _sent_share
-from nb2ddp.runtime.run_state import _run, _say, _warn
+from nb2ddp.runtime.run_state import _replaced, _run, _say, _warn
 from nb2ddp.runtime.sent_rows import _as_tensor, _of_tensor, _rows_of_rank, _rows_of_ranks
 from nb2ddp.runtime.split_classes import _calls
 from nb2ddp.runtime.spot_checks import _checks
@@ -101,16 +100,6 @@ _said = set[tuple[str, str]]()
 _loadings: weakref.WeakKeyDictionary[Any, _Loading] = weakref.WeakKeyDictionary()  # by DataLoader
 
 
-@contextlib.contextmanager
-def _reading() -> Iterator[None]:
-    """Mark what computes rows: a rank may do so alone, and the calls of models in it are not divided."""
-    before, _calls.of_thread.reads = getattr(_calls.of_thread, "reads", False), True
-    try:
-        yield
-    finally:
-        _calls.of_thread.reads = before
-
-
 class _ScriptsIterator(dataloader._SingleProcessDataLoaderIter):
     """Read batches in the script's process: each rank some rows of each."""
 
@@ -118,7 +107,8 @@ class _ScriptsIterator(dataloader._SingleProcessDataLoaderIter):
         super().__init__(loader)
         self._loading = _loading_of(loader)
 
-    @_reading()
+    # a rank may compute rows alone: the calls of models in it are not divided
+    @_replaced(_calls.of_thread, reads=True)
     def _next_data(self) -> Any:
         """Return the next batch. A collective."""
         loading, fetcher, start = self._loading, self._dataset_fetcher, time.perf_counter()

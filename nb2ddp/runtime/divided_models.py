@@ -12,7 +12,7 @@ from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.other_replicas import _compare_later
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
-from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.run_state import _replaced, _run
 from nb2ddp.runtime.split_classes import (
     _calls,
     _divide_what_is_compiled,
@@ -75,11 +75,8 @@ def _see_calls() -> None:
             return plain(model, *args, **kwargs)
         if _calls.search(model) if trains and _calls.search else _is_used_beside(model):
             return (parallelize if trains else _divide)(model)(*args, **kwargs)
-        _calls.are_inside = not trains
-        try:
+        with _replaced(_calls, are_inside=not trains):
             return plain(model, *args, **kwargs)
-        finally:
-            _calls.are_inside = False
 
     torch.nn.Module.__call__ = call
 

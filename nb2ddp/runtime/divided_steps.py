@@ -15,8 +15,8 @@ from nb2ddp.runtime.micro_batch_rows import _SUM, _Part, _Rows
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _Draws
 from nb2ddp.runtime.row_parts import _CLOSE_FIGURES, _CLOSEST, _OF_FEW_ROWS, _RowParts
-from nb2ddp.runtime.run_state import _run, _say, _warn
-from nb2ddp.runtime.spot_checks import _checks, _comparing
+from nb2ddp.runtime.run_state import _replaced, _run, _say, _warn
+from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.step_plans import _in_parts, _planned, _Unit
 from nb2ddp.runtime.summed_gradients import _add_gradients, _aside, _distance, _rounding, _taken
 
@@ -200,7 +200,7 @@ class _DividedSteps:
         near, parts = rules.drops and torch.cuda.is_available(), _in_parts(rows, by_length=not self._meets)
         way = rows, parts, None, (rules.trims is True, rules.drops and not near)
         quiet = _without_dropout() if near else contextlib.nullcontext()
-        with _with_backward(self.trainer, lambda *_, **__: None), quiet:
+        with _replaced(self.trainer.accelerator, backward=lambda *_, **__: None), quiet:
             why = self._why_no_parts(way, self._compute_parts(turn, way, meanwhile=True), None, None)
         if not why:
             _checks.record(0.0)
@@ -222,7 +222,7 @@ class _DividedSteps:
             for number in own if len(parts) > 1 else ():
                 _taken(self.trained)
                 self.figures.restore(self.figures.base)  # parts begin where the whole did
-                with _comparing():
+                with _replaced(_run, comparing=True):
                     if number < 0:
                         note = self._record(turn, rows.inputs, checked=True)
                     else:
@@ -282,7 +282,8 @@ class _DividedSteps:
     ) -> _Note:
         """Compute rows of a micro-batch, with a weight in backward(); on GPUs its dropout is this rank's own."""
         trims, draws = how
-        inputs, backward = rows.of(part, trims=trims), self.trainer.accelerator.backward
+        inputs, accelerator = rows.of(part, trims=trims), self.trainer.accelerator
+        backward = accelerator.backward
         near = torch.cuda.is_available() or rows.blocks > 1
         of = None if near else (part[0], part[-1] + 1, len(rows.lengths))
         random = _run.dropout[1](of) if draws else contextlib.nullcontext(bool)
@@ -295,7 +296,7 @@ class _DividedSteps:
             return loss
 
         gathering = _run.gathering[1](self.trainer) if _run.gathering else contextlib.nullcontext()
-        weighted = _with_backward(self.trainer, lambda loss, **options: backward(loss * weight, **options))
+        weighted = _replaced(accelerator, backward=lambda loss, **options: backward(loss * weight, **options))
         first = _nodes()
         with weighted, gathering, _choices() as chosen:
             note = self._record(turn, inputs, compute, checked=checked)
@@ -348,20 +349,6 @@ def _copied_batch(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-@contextlib.contextmanager
-def _with_backward(trainer: Any, backward: Callable[..., Any]) -> Iterator[None]:
-    """Let a Trainer's step end with another backward()."""
-    accelerator = trainer.accelerator
-    own = vars(accelerator).get("backward")
-    accelerator.backward = backward
-    try:
-        yield
-    finally:
-        del accelerator.backward
-        if own is not None:
-            accelerator.backward = own
-
-
 def _without_dropout() -> Any:
     return _run.dropout[0](0, 0, 0, contextlib.nullcontext, off=True)
 
@@ -380,13 +367,9 @@ def _choices() -> Iterator[list[bool]]:
 
         return reading
 
-    for name in ("__bool__", "item"):
-        setattr(torch.Tensor, name, watched(getattr(torch.Tensor, name)))
-    try:
+    reads = {name: watched(getattr(torch.Tensor, name)) for name in ("__bool__", "item")}
+    with _replaced(torch.Tensor, **reads):
         yield chosen
-    finally:
-        for name in ("__bool__", "item"):
-            delattr(torch.Tensor, name)
 
 
 def _read_losses(notes: Iterable[_Note]) -> None:

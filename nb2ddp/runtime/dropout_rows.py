@@ -10,7 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from nb2ddp.runtime.random_numbers import _generators, _set_generators
-from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.run_state import _replaced, _run
 
 _functional: Any = torch.nn.functional
 _dropout, _attention = _functional.dropout, _functional.scaled_dot_product_attention
@@ -32,23 +32,20 @@ class _DropoutRows(TorchFunctionMode):
         self.start, self.end, self.rows, self.draws = start, end, rows, draws
         self.everywhere, self.off = everywhere, off  # on GPUs too; nothing is dropped out
         self.gradients = gradients  # wanted here, so that a block without them is a re-entrant checkpoint's
-        self.replaced: dict[str, Any] = {}
 
     def __enter__(self) -> Any:
         # nn.MultiheadAttention calls these where this mode does not reach; a notebook's own are left alone
-        ours = {
+        ours: dict[str, Any] = {
             "dropout": (_dropout, functools.partial(self._dropout, _dropout)),
             "scaled_dot_product_attention": (_attention, self._attention),
         }
-        for name, (original, ours_of) in ours.items():
-            if getattr(_functional, name) is original:
-                self.replaced[name] = original
-                setattr(_functional, name, ours_of)
+        ours = {name: made for name, (own, made) in ours.items() if getattr(_functional, name) is own}
+        self.patch = _replaced(_functional, **ours)
+        self.patch.__enter__()
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
-        for name, original in self.replaced.items():
-            setattr(_functional, name, original)
+        self.patch.__exit__(*error)
         super().__exit__(*error)
 
     def _recomputed(self) -> bool:

@@ -28,7 +28,7 @@ from nb2ddp.runtime.kept_values import _GROWS, _is_generator, _own_parts, _Path,
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _drawn
 from nb2ddp.runtime.random_numbers import _are_same_states, _random_state, _set_random_state
-from nb2ddp.runtime.run_state import _run, _warn_once
+from nb2ddp.runtime.run_state import _replaced, _run, _warn_once
 from nb2ddp.runtime.value_copies import (
     _ABSENT,
     _copied,
@@ -93,20 +93,17 @@ class _Figures:
         if self.counts:
             self._set_counters(number)
         before, note = self.now, _Note()
-        self.noting = note
         _set_random_state(state)
-        printed = _Printed(note.events)
-        _run.is_one_process = True  # a library keeps some figures on the main process alone
+        # libraries keep some figures on the main process alone
+        is_main, noting = _replaced(_run, is_one_process=True), _replaced(self, noting=note)
         try:
-            with contextlib.redirect_stdout(printed):
+            with contextlib.redirect_stdout(_Printed(note.events)), is_main, noting:
                 note.result = compute()
         except BaseException as error:
             sys.stdout.writelines(value for kind, value in note.events if kind == "print")
             if self.meets and isinstance(error, Exception):  # the notebook may handle it, on every rank
                 _exchange(None, error)
             raise
-        finally:
-            self.noting, _run.is_one_process = None, False
         after = _random_state()
         note.draws = _NOTHING if _are_same_states(state, after) else _drawn(state, after)
         now = self.snapshot()

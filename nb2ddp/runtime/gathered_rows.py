@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.run_state import _replaced, _run
 
 
 def _gathers(trainer: Any) -> list[Any]:
@@ -24,16 +24,12 @@ def _gathers(trainer: Any) -> list[Any]:
 @contextlib.contextmanager
 def _gathering(trainer: Any) -> Iterator[None]:
     """Let losses of Sentence Transformers that compare a batch's rows take the other ranks' rows too, in a block."""
-    found = _gathers(trainer)
-    for part in found:
-        part.gather_across_devices = True
-    before, _run.is_hidden = _run.is_hidden, not found
-    try:
-        yield
-    finally:
-        _run.is_hidden = before
+    with contextlib.ExitStack() as block:
+        found = _gathers(trainer)
         for part in found:
-            part.gather_across_devices = False
+            block.enter_context(_replaced(part, gather_across_devices=True))
+        block.enter_context(_replaced(_run, is_hidden=not found))
+        yield
 
 
 _run.gathering = _gathers, _gathering

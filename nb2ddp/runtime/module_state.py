@@ -32,7 +32,7 @@ from nb2ddp.runtime.kept_values import (
     _walk,
 )
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
-from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.run_state import _replaced, _run
 from nb2ddp.runtime.script_location import _is_own
 from nb2ddp.runtime.value_copies import _NOT_COPIED, _agree, _copied, _is_as_it_was, _Position, _put_back
 
@@ -46,11 +46,13 @@ class _ModuleState:
     """What a model's modules keep, and what else of the notebook's own their calls may change.
 
     With ``parameters`` also those of the modules, which `forward()` may move, as an average of another model's, or
-    replace. Without ``of_library`` only what modules of the notebook's own classes hold.
+    replace. Without ``of_library`` only what modules of the notebook's own classes hold: in a deep model the others are
+    hundreds.
     """
 
     def __init__(self, model: torch.nn.Module, *, parameters: bool = False, of_library: bool = True) -> None:
         self.model, self.parameters, self.of_library = model, parameters, of_library
+        self.random = _random_state()
         self.left, self.left_of_others = _MOST_OF_PARAMETERS, _MOST_OF_OTHERS
         if parameters and torch.cuda.is_available():
             # a quarter of what is free, in 4 bytes
@@ -77,8 +79,9 @@ class _ModuleState:
         return found
 
     def put_back(self) -> None:
-        """Make all values what they were."""
+        """Make all values what they were, and the random generators' states."""
         _put_back(self.before, self._now(), self.owners)
+        _set_random_state(self.random)
 
     def _roots(self) -> list[_Place]:
         parts = list(self.model.named_modules()) if self.of_library else _own_parts(self.model)
@@ -202,24 +205,22 @@ def _without_effects(
     at the end, but where a call is to leave its state.
     """
     modes = {part: part.training for part in model.modules()}
-    state = _random_state()
     held = _ModuleState(model, parameters=parameters)
-    # parametrize.cached() would keep values without gradients
-    parametrized, parametrize._cache = parametrize._cache, {}
     for part in modes:
         part.training = part.training and not (quiet and quiet(part))
     try:
-        with torch.set_grad_enabled(graph), contextlib.redirect_stdout(io.StringIO()):
+        # parametrize.cached() would keep values without gradients
+        cache, stdout = _replaced(parametrize, _cache={}), contextlib.redirect_stdout(io.StringIO())
+        with cache, stdout, torch.set_grad_enabled(graph):
             yield held
     finally:
         try:
             if keeps_state:
                 held.put_back()
         finally:
-            parametrize._cache = parametrized
             for part, training in modes.items():
                 part.training = training
-            _set_random_state(state)
+            _set_random_state(held.random)
 
 
 def _hooks_of_notebook(model: torch.nn.Module) -> str | None:
@@ -310,17 +311,3 @@ def _is_in_own_code(pattern: str) -> bool:
 def _is_in_file(path: str, pattern: str) -> bool:
     text = "".join(linecache.getlines(path))
     return not text or re.search(pattern, text) is not None  # perhaps, where it cannot be read
-
-
-def _start_of(model: torch.nn.Module, of_library: bool, parameters: bool) -> Callable[[], None]:
-    """Return what puts back the state of a model and of the generators, for a call to be computed once more.
-
-    In every call: ``of_library`` modules only where needed, for in a deep model they are hundreds, and ``parameters``.
-    """
-    random, state = _random_state(), _ModuleState(model, of_library=of_library, parameters=parameters)
-
-    def put_back() -> None:
-        state.put_back()
-        _set_random_state(random)
-
-    return put_back

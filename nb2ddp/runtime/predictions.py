@@ -14,7 +14,7 @@ from nb2ddp.runtime.figure_rules import _Note
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
-from nb2ddp.runtime.run_state import _run, _warn
+from nb2ddp.runtime.run_state import _replaced, _run, _warn
 
 
 class _Predictions:
@@ -37,14 +37,13 @@ class _Predictions:
 
         What the notebook makes of the logits of a batch is made on the rank that has computed them: it is smaller.
         """
-        trainer = self.trainer
-        self.preprocess, trainer.preprocess_logits_for_metrics = trainer.preprocess_logits_for_metrics, None
+        self.preprocess = self.trainer.preprocess_logits_for_metrics
         try:
-            yield _Ahead(loader, self)
+            with _replaced(self.trainer, preprocess_logits_for_metrics=None):
+                yield _Ahead(loader, self)
         finally:
-            trainer.preprocess_logits_for_metrics, self.preprocess = self.preprocess, None
-            self.group = []
-            trainer._turns.let_go()
+            self.group, self.preprocess = [], None
+            self.trainer._turns.let_go()
 
     def expects(self, inputs: Any) -> bool:
         return self.turn < len(self.group) and self.group[self.turn] is inputs

@@ -30,8 +30,8 @@ from nb2ddp.runtime.output_gathering import _Joins
 from nb2ddp.runtime.random_numbers import _generators, _random_state, _set_random_state
 from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.repeated_writes import _Effect, _ending_at_effects
-from nb2ddp.runtime.run_state import _run
-from nb2ddp.runtime.spot_checks import _checks, _comparing
+from nb2ddp.runtime.run_state import _replaced, _run
+from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.unseen_gradients import _trained_by_name
 from nb2ddp.runtime.value_reads import _is_no_mean, _Reads
 
@@ -103,7 +103,7 @@ class _Trials:
             with contextlib.ExitStack() as modes:
                 if self.compiled and hasattr(torch.compiler, "set_stance"):
                     modes.enter_context(torch.compiler.set_stance("force_eager"))
-                modes.enter_context(_comparing())
+                modes.enter_context(_replaced(_run, comparing=True))
                 modes.enter_context(_ending_at_effects())
                 modes.enter_context(rows)
                 modes.enter_context(trial.reads)
@@ -222,8 +222,8 @@ class _Comparison:
         self.expected: Any = None
         # in the call that was compared last: the ranks gave other forms; Python saw the same values of each rank's rows
         self.parted, self.of_one_way = False, True
-        # a call that was compared has changed what a library's module holds, or parameters
-        self.moves_library = self.moves_parameters = False
+        # whether a call that was compared has changed what a library's module holds, or parameters
+        self.moves = {"of_library": False, "parameters": False}
         # what differs may be where the rows lie: another layout is to be tried; the whole batch prints or writes
         self.places = self.has_effect = False
         self.writes = False  # a call that is compared writes into the tensors or the dicts that it is given
@@ -286,8 +286,8 @@ class _Comparison:
         whole.output = _without_graph(whole.output)
         of_parameters = whole.changes.keys() & dict(self.model.named_parameters())
         moves = from_all_ranks((bool(whole.changes), bool(of_parameters)))
-        self.moves_library |= any(changes for changes, _ in moves)
-        self.moves_parameters |= any(of for _, of in moves)
+        self.moves["of_library"] |= any(changes for changes, _ in moves)
+        self.moves["parameters"] |= any(of for _, of in moves)
         part = trials.call(self._call(parts, *own), parts, *own)
         seconds = min(whole.seconds, part.seconds * _run.world_size)  # the first one may have taken longer
         self.pace[kind] = min(seconds / parts.rows, self.pace.get(kind, math.inf))

@@ -1,11 +1,12 @@
 """Hold what this process knows of the run: its rank, the time limits, and what the parts below share."""
 
 import collections
+import contextlib
 import functools
 import os
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,7 +33,6 @@ class _Run:
         self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
         self.gpu = self.local_rank  # its number among those that this process sees
-        self.machine = os.environ.get("GROUP_RANK", "0")
         self.machines = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
         self.attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self.one_disk = os.environ.get("NB2DDP_SHARED_FS") != "0"
@@ -105,3 +105,16 @@ def _warn(text: str, kind: str = "WARNING") -> None:
 
 
 _warn_once = functools.cache(_warn)
+
+
+@contextlib.contextmanager
+def _replaced(holder: Any, **attributes: Any) -> Iterator[None]:
+    """Give an object other attributes within a block."""
+    own = dict(vars(holder))
+    for name, value in attributes.items():
+        setattr(holder, name, value)
+    try:
+        yield
+    finally:
+        for name in attributes:
+            setattr(holder, name, own[name]) if name in own else delattr(holder, name)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from nb2ddp.runtime.run_state import _run, _warn
+from nb2ddp.runtime.run_state import _replaced, _run, _warn
 from nb2ddp.runtime.script_location import _script_frames
 
 _splits = _run.divided
@@ -114,14 +114,13 @@ _RANK = re.compile(r"\s*(if|elif)\b.*\b(is_main\w*|is_local_main\w*|\w*rank)\b")
 @contextlib.contextmanager
 def _as_it_was(model: Any, *, has_rows: bool) -> Iterator[None]:
     """Give a model its own class within this: what it calls of itself is not divided once more, or traced by dynamo."""
-    kind, before = type(model), (_calls.are_inside, _run.has_rows)
+    kind = type(model)
     if model in _splits:
         object.__setattr__(model, "__class__", kind.__bases__[0])
-    _calls.are_inside, _run.has_rows = True, has_rows
     try:
-        yield
+        with _replaced(_calls, are_inside=True), _replaced(_run, has_rows=has_rows):
+            yield
     finally:
-        _calls.are_inside, _run.has_rows = before
         object.__setattr__(model, "__class__", kind)
 
 

@@ -3,10 +3,9 @@
 Parts that train ask `is_checked` at each step, compare, and call `record` or `failed`; `summary` tells it in the end.
 """
 
-import contextlib
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from nb2ddp.runtime.object_collectives import from_all_ranks
@@ -110,16 +109,6 @@ class _SpotChecks:
         if text and text != _run.checks.get("said"):
             _run.checks["said"] = text
             _say(text)
-
-
-@contextlib.contextmanager
-def _comparing() -> Iterator[None]:
-    """Mark what is computed once more, or by a rank that another one trains for: a rehearsal does not count it."""
-    before, _run.comparing = _run.comparing, True
-    try:
-        yield
-    finally:
-        _run.comparing = before
 
 
 _checks = _SpotChecks()

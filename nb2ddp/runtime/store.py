@@ -6,12 +6,11 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import torch.distributed as dist
 
-from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.run_state import _replaced, _run
 
 _CHUNK = 2**22  # bytes; the store takes no value above 8 MiB
 
@@ -61,14 +60,9 @@ def _wait_for_key(key: str, rank: int, place: str) -> bytes:
     raise _lost(gone, "is gone")
 
 
-@contextlib.contextmanager
-def _waiting(rank: int) -> Iterator[None]:
-    """Let the watchdog know that this rank waits in the store, for a rank that may take long."""
-    _run.waits_for, _run.waits_since = rank, time.monotonic()
-    try:
-        yield
-    finally:
-        _run.waits_for = None
+def _waiting(rank: int) -> contextlib.AbstractContextManager[None]:
+    """Let the watchdog know, in a block, that this rank waits in the store, for a rank that may take long."""
+    return _replaced(_run, waits_for=rank, waits_since=time.monotonic())
 
 
 def _rank_ended(rank: int, end: str, place: str) -> RuntimeError:

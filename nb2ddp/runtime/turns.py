@@ -27,9 +27,9 @@ from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks
 from nb2ddp.runtime.random_draws import _NOTHING, _advanced, _shapes
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.replicas import _make_equal
-from nb2ddp.runtime.run_state import _run, _warn, _warn_once
+from nb2ddp.runtime.run_state import _replaced, _run, _warn, _warn_once
 from nb2ddp.runtime.script_location import _is_own
-from nb2ddp.runtime.spot_checks import _checks, _comparing
+from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.step_plans import _in_parts, _Unit
 from nb2ddp.runtime.summed_gradients import (
     _add_gradients,
@@ -117,7 +117,7 @@ class _Turns(_DividedSteps):
         why, self.tries = _UNKNOWN if is_due or not step else _OTHERWISE, 0
         while why == _OTHERWISE:
             self.states, self.tries = self.draws.states(self.samples, start), self.tries + 1
-            with _comparing() if self.tries > 1 else contextlib.nullcontext():
+            with _replaced(_run, comparing=True) if self.tries > 1 else contextlib.nullcontext():
                 why = self._compute(held)
             self.figures.restore(base)
             if why:
@@ -150,7 +150,11 @@ class _Turns(_DividedSteps):
             found, error = of.parts = self._compute_parts(turn, of.way, meanwhile=True)
             note = next(iter(found.values()))[0] if error == _STOPS else _Note()
         else:
-            with _comparing() if self.tries or turn not in of.own else contextlib.nullcontext():
+            with (
+                _replaced(_run, comparing=True)
+                if self.tries or turn not in of.own
+                else contextlib.nullcontext()
+            ):
                 note = of.made[turn, None] = self._record(turn, self.samples[turn], checked=True)
             loss = note.result.clone()
         of.is_apart &= not any(change.is_untold for change in note.changes.values())
