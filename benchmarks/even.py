@@ -50,7 +50,7 @@ def batch_of(lengths: list[int], padded: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    step_plans._of_a_call = lambda: 256
+    step_plans._cost_of_a_call = lambda: 256
     print(f"{'lengths':10}{'batch':>7}{'ranks':>6}{'':>14}{'turns':>7}{'dealt':>7}{'divided':>9}{'calls':>7}")
     for name in LENGTHS:
         for size, accumulation in ((2, 4), (8, 4), (8, 1)):
@@ -70,16 +70,16 @@ def counted(name: str, size: int, accumulation: int, padded: bool) -> tuple[floa
     for _ in range(STEPS):
         batches = [_Rows(batch_of([next(lengths) for _ in range(size)], padded)) for _ in range(accumulation)]
         costs = [float(rows.cost) for rows in batches]
-        of_each = [cost + step_plans._of_a_call() for cost in costs]
+        of_each = [cost + step_plans._cost_of_a_call() for cost in costs]
         one += sum(of_each)
         turns += max(sum(of_each[rank :: _run.world_size]) for rank in range(_run.world_size))
-        dealt += max(step_plans._dealt(costs)[1])
+        dealt += max(step_plans._assigned(costs)[1])
         plan = step_plans._planned(batches, dict(enumerate(batches)), trims=True)
         loads = [0.0] * _run.world_size
         for turn, part, rank in plan:
             rows = batches[turn]
             cost = rows.cost if part is None else rows.cost_of(part, trims=True)
-            loads[rank] += cost + step_plans._of_a_call()
+            loads[rank] += cost + step_plans._cost_of_a_call()
         divided += max(loads)
         calls += len(plan)
     return one / turns, one / dealt, one / divided, calls / STEPS

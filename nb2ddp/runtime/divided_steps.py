@@ -17,8 +17,14 @@ from nb2ddp.runtime.random_draws import _NOTHING, _Draws
 from nb2ddp.runtime.row_parts import _CLOSE_FIGURES, _CLOSEST, _OF_FEW_ROWS, _RowParts
 from nb2ddp.runtime.run_state import _replaced, _run, _say, _warn
 from nb2ddp.runtime.spot_checks import _checks
-from nb2ddp.runtime.step_plans import _in_parts, _planned, _Unit
-from nb2ddp.runtime.summed_gradients import _add_gradients, _aside, _distance, _rounding, _taken
+from nb2ddp.runtime.step_plans import _equal_parts, _planned, _Unit
+from nb2ddp.runtime.summed_gradients import (
+    _add_gradients,
+    _cpu_copies,
+    _gradient_error,
+    _rounding,
+    _take_gradients,
+)
 
 _How = tuple[bool, bool]  # whether a part leaves out padding, and whether it drops out as the whole does
 # the rows of a micro-batch, its parts, what is known of padding if these give the whole, and how they are computed
@@ -50,14 +56,14 @@ class _DividedSteps:
     def _left_over(self) -> list[int]:
         """Return the micro-batches of this step that would leave a rank without one, where rows may be divided."""
         over = len(self.samples) % _run.world_size
-        return [turn for turn in self._divisible() if turn >= len(self.samples) - over]
+        return [i for i in self._divisible() if i >= len(self.samples) - over]
 
     def _divisible(self) -> list[int]:
         rows = [] if self.rows.why_not else self.batches
         least = _run.world_size if self._meets else 2
-        counts = {turn: len(of.lengths) for turn, of in enumerate(rows)}
+        counts = {i: len(of.lengths) for i, of in enumerate(rows)}
         even = _run.world_size if self._gathers else 1  # gathered rows are as many on each rank
-        return [turn for turn, count in counts.items() if count >= least and count % even == 0]
+        return [i for i, count in counts.items() if count >= least and count % even == 0]
 
     @property
     def _gathers(self) -> bool:
@@ -71,13 +77,13 @@ class _DividedSteps:
     def _plan(self) -> list[_Unit]:
         """Return who computes what of this step."""
         rules, trims = self.rows.rules, self.rows.trims is True
-        divisible = {turn: self.batches[turn] for turn in self._divisible() if rules}
+        divisible = {i: self.batches[i] for i in self._divisible() if rules}
         if not self._meets:
             return _planned(self.batches, divisible, trims=trims)
-        parts = {turn: _in_parts(self.batches[turn]) for turn in self._left_over() if turn in divisible}
-        parts = {turn: of for turn, of in parts.items() if min(self.rows.weight(self.batches[turn], of)) > 0}
+        parts = {i: _equal_parts(self.batches[i]) for i in self._left_over() if i in divisible}
+        parts = {i: of for i, of in parts.items() if min(self.rows.weight(self.batches[i], of)) > 0}
         wholes = _planned(self.batches, {}, trims=trims, left_out=parts)
-        return wholes + [_Unit(turn, of[rank], rank) for turn, of in parts.items() for rank in range(len(of))]
+        return wholes + [_Unit(i, of[rank], rank) for i, of in parts.items() for rank in range(len(of))]
 
     def _tried(self) -> int:
         """Return the micro-batch whose division is tried in a checked step: a later one with much padding; or -1."""
@@ -85,10 +91,12 @@ class _DividedSteps:
         if self.doubtful in turns:
             return self.doubtful
 
-        def saved(turn: int) -> tuple[bool, float, float]:
-            rows = self.batches[turn]
-            parts = sum(rows.cost_of(part, trims=True) for part in _in_parts(rows, by_length=not self._meets))
-            return turn > 0, rows.cost - parts, rows.cost  # at first counts are 0, and may be set anew
+        def saved(i: int) -> tuple[bool, float, float]:
+            rows = self.batches[i]
+            parts = sum(
+                rows.cost_of(part, trims=True) for part in _equal_parts(rows, by_length=not self._meets)
+            )
+            return i > 0, rows.cost - parts, rows.cost  # at first counts are 0, and may be set anew
 
         return max(turns, key=saved, default=-1)
 
@@ -106,14 +114,14 @@ class _DividedSteps:
         self.rows.why_not = why
         _checks.failed(f"parts of a micro-batch do not give the whole: {why}. From here on none is divided")
 
-    def _ways(self, turn: int, *, drops: bool) -> Iterator[_Way]:
+    def _ways(self, i: int, *, drops: bool) -> Iterator[_Way]:
         """Yield the ways in which a micro-batch may be divided, with and without common padding."""
         rules, in_order = self.rows, self._meets or drops
         how = drops and not torch.cuda.is_available()
         trims = [False] if drops else [True, False] if rules.trims is None else [rules.trims]
         for blocks, trimmed in itertools.product([rules.blocks] if rules.rules else [1, 2], trims):
-            rows = _Rows(self.samples[turn], blocks)
-            first, *parts = _in_parts(rows, by_length=not in_order)[::-1] or [()]
+            rows = _Rows(self.samples[i], blocks)
+            first, *parts = _equal_parts(rows, by_length=not in_order)[::-1] or [()]
             if len(first) > 1 and not self._gathers:
                 # one row without padding, and with other signs than those of other parts
                 row = first[-1] if in_order else max(first, key=rows.lengths.__getitem__)
@@ -133,17 +141,17 @@ class _DividedSteps:
             return None
         return next(self._ways(0, drops=drops))
 
-    def _try_parts(self, turn: int, whole: _Note | None, alone: list[Any], first: Any) -> None:
+    def _try_parts(self, i: int, whole: _Note | None, alone: list[Any], first: Any) -> None:
         """Compute rows of a micro-batch, but what is ``first``, and find how parts give the whole. A collective."""
         rules, reasons, known, why = self.rows, list[str](), bool(self.rows.rules), ""
-        drops = any(self.draws.expected(self.samples[turn])[2:])
+        drops = any(self.draws.expected(self.samples[i])[2:])
         if drops and (_run.dropout is None or not (known or self._left_over())):
             self._say_undivided(_DRAWS)
             return
         near = drops and torch.cuda.is_available()  # each rank's own: compared without dropout
         with _without_dropout() if near else contextlib.nullcontext():
-            for way, made in itertools.chain(first, ((way, None) for way in self._ways(turn, drops=drops))):
-                made = made or self._compute_parts(turn, way, meanwhile=near)
+            for way, made in itertools.chain(first, ((way, None) for way in self._ways(i, drops=drops))):
+                made = made or self._compute_parts(i, way, meanwhile=near)
                 why = self._why_no_parts(way, made, whole, alone)
                 reasons.append(why)
                 if not why:
@@ -152,7 +160,7 @@ class _DividedSteps:
                     rules.compared |= rules.kinds(rows, parts)
                     break
         why = why and (_DRAWS if _DRAWS in reasons else reasons[0])
-        _taken(self.trained)
+        _take_gradients(self.trained)
         if not why and not known and rules.rules[0] != _SUM and not self._left_over():
             why = _EVEN
         if why and known and why != _DRAWS:
@@ -187,30 +195,30 @@ class _DividedSteps:
         most = (_run.world_size - 1) * (_MOST_AT_FIRST + _MOST_OF_STEPS * steps)
         return _checks.is_asked or self.spent + cost <= most
 
-    def _needs_check(self, turn: int) -> bool:
+    def _needs_check(self, i: int) -> bool:
         """Compare loss and figures of a few rows, or of all, with those of their parts, by forward(). A collective.
 
         Where they differ, no micro-batch is divided any more. Return whether that raises: the step is to be checked.
         """
-        if turn < 0:
+        if i < 0:
             return False
-        rules, every = self.rows, (*range(len(self.batches[turn].lengths)),)
+        rules, every = self.rows, (*range(len(self.batches[i].lengths)),)
         few = every if self.is_own and not self.steps & (self.steps - 1) else every[: _run.world_size]
-        rows = _Rows(self.batches[turn].of(few, trims=False), rules.blocks)
-        near, parts = rules.drops and torch.cuda.is_available(), _in_parts(rows, by_length=not self._meets)
+        rows = _Rows(self.batches[i].of(few, trims=False), rules.blocks)
+        near, parts = rules.drops and torch.cuda.is_available(), _equal_parts(rows, by_length=not self._meets)
         way = rows, parts, None, (rules.trims is True, rules.drops and not near)
         quiet = _without_dropout() if near else contextlib.nullcontext()
         with _replaced(self.trainer.accelerator, backward=lambda *_, **__: None), quiet:
-            why = self._why_no_parts(way, self._compute_parts(turn, way, meanwhile=True), None, None)
+            why = self._why_no_parts(way, self._compute_parts(i, way, meanwhile=True), None, None)
         if not why:
             _checks.record(0.0)
         elif why == _NO_SUM:
             self._divide_no_more(why)
         else:
-            self.doubtful = turn
+            self.doubtful = i
         return why not in ("", _NO_SUM)
 
-    def _compute_parts(self, turn: int, way: _Way, *, meanwhile: bool = False) -> _Made:
+    def _compute_parts(self, i: int, way: _Way, *, meanwhile: bool = False) -> _Made:
         """Compute this rank's parts; ``meanwhile`` rank 0 computes all rows (-1), or each rank if rows are gathered."""
         found, error, (rows, parts, _, how) = dict[int, tuple[_Note, list[Any]]](), "", way
         self.figures.meets = False  # where one raises, the others do not
@@ -220,15 +228,15 @@ class _DividedSteps:
         own = [-1, *own] if meanwhile and (self._gathers or not _run.rank) else own
         try:
             for number in own if len(parts) > 1 else ():
-                _taken(self.trained)
+                _take_gradients(self.trained)
                 self.figures.restore(self.figures.base)  # parts begin where the whole did
                 with _replaced(_run, comparing=True):
                     if number < 0:
-                        note = self._record(turn, rows.inputs, checked=True)
+                        note = self._record(i, rows.inputs, checked=True)
                     else:
-                        note = self._record_part(turn, rows, parts[number], 1.0, how, checked=True)
-                found[number] = note, _aside(self.trained)
-                untold = any(change.is_untold for change in note.changes.values())
+                        note = self._record_part(i, rows, parts[number], 1.0, how, checked=True)
+                found[number] = note, _cpu_copies(self.trained)
+                untold = any(change.is_untracked for change in note.changes.values())
                 if self.checked and (untold or self.checked.held.changed()):
                     error = _STOPS  # one call, as in one process
                     break
@@ -241,7 +249,7 @@ class _DividedSteps:
     def _why_no_parts(self, way: _Way, made: _Made, whole: Any, alone: list[Any] | None) -> str:
         """Return why parts do not give the whole, or ""; ``alone``: its gradients, if they count. A collective."""
         (rows, parts, _, (_, draws)), (found, error), learnt = way, made, self.rows
-        _taken(self.trained)
+        _take_gradients(self.trained)
         self.figures.restore(self.figures.base)
         if len(parts) < 2:
             return "it holds no rows that can be divided, or a single one"
@@ -266,7 +274,7 @@ class _DividedSteps:
                 weight = weights[rules[0]][number]
                 _add_gradients(self.trained, [of if of is None else of * weight for of in gradients])
             self._sum(self.trained, _exchange(bytes(p.grad is not None for p in self.trained)))
-            if _exchange(_distance(self.trained, alone))[0] > 10 * tolerance:
+            if _exchange(_gradient_error(self.trained, alone))[0] > 10 * tolerance:
                 return "the gradients of its rows do not add up"
         learnt.rules = rules
         figure = len(self.samples) == 1 and self.figures.learn([[whole]])
@@ -278,7 +286,7 @@ class _DividedSteps:
         return figure and f"{figure} cannot be put together from the ranks' rows"
 
     def _record_part(
-        self, turn: int, rows: _Rows, part: _Part, weight: float, how: _How, *, checked: bool = False
+        self, i: int, rows: _Rows, part: _Part, weight: float, how: _How, *, checked: bool = False
     ) -> _Note:
         """Compute rows of a micro-batch, with a weight in backward(); on GPUs its dropout is this rank's own."""
         trims, draws = how
@@ -299,19 +307,19 @@ class _DividedSteps:
         weighted = _replaced(accelerator, backward=lambda loss, **options: backward(loss * weight, **options))
         first = _nodes()
         with weighted, gathering, _choices() as chosen:
-            note = self._record(turn, inputs, compute, checked=checked)
+            note = self._record(i, inputs, compute, checked=checked)
         note.is_near, note.chosen, note.nodes = any(drew), bytes(chosen), _nodes() - first
         return note
 
     def _record(
-        self, turn: int, inputs: Any, compute: Callable[[], torch.Tensor] | None = None, *, checked: bool = False,
+        self, i: int, inputs: Any, compute: Callable[[], torch.Tensor] | None = None, *, checked: bool = False,
     ) -> _Note:  # fmt: skip
         """Compute a micro-batch, or rows of it, from where one process stands at its beginning."""
-        _run.micro_batch = turn, len(self.samples), inputs is not self.samples[turn]
+        _run.micro_batch = i, len(self.samples), inputs is not self.samples[i]
         before = [p for p in self.trained if p.grad is not None]
         try:
             whole = compute or (lambda: self.compute(_copied_batch(inputs)).detach())
-            return self.figures.record(whole, turn, self.states[turn], checked=checked)
+            return self.figures.record(whole, i, self.states[i], checked=checked)
         finally:
             _run.micro_batch = None
             self.drops_gradients |= any(p.grad is None for p in before)

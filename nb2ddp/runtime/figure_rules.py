@@ -5,7 +5,7 @@ import pickle
 import re
 from typing import Any
 
-from nb2ddp.runtime.figure_values import _UNTOLD, _appended, _sent
+from nb2ddp.runtime.figure_values import _UNTRACKED, _appended, _sent
 from nb2ddp.runtime.kept_values import _GROWS, _MOST, _Path, _Place
 from nb2ddp.runtime.random_draws import _NOTHING, _Counts
 from nb2ddp.runtime.value_copies import _ABSENT, _agree
@@ -39,8 +39,8 @@ class _Change:
         return after - before if isinstance(before, int | float) else None
 
     @property
-    def is_untold(self) -> bool:
-        return isinstance(self.after, str) and self.after == _UNTOLD
+    def is_untracked(self) -> bool:
+        return isinstance(self.after, str) and self.after == _UNTRACKED
 
 
 class _Note:
@@ -71,7 +71,7 @@ def _changed(before: tuple[_Place, Any] | None, after: tuple[_Place, Any] | None
         return _change_to_send(None, None, list(value)[length:]) if length != len(value) else None
     if isinstance(value, dict):  # of many entries
         same = isinstance(old, list) and len(old) == len(copy) and all(map(operator.is_, old, copy))
-        return None if same else _Change(_UNTOLD, _UNTOLD)
+        return None if same else _Change(_UNTRACKED, _UNTRACKED)
     if isinstance(value, _GROWS):
         items = _appended(old, value)
         same = type(old) is type(copy) and len(old) == len(copy) and (items is not None and not items)
@@ -87,7 +87,7 @@ def _change_to_send(before: Any, after: Any, items: Any) -> _Change:
     try:
         pickle.dumps(vars(change))
     except Exception:  # a function made in another one, say: any class may refuse
-        return _Change(_UNTOLD, _UNTOLD)
+        return _Change(_UNTRACKED, _UNTRACKED)
     return change
 
 
@@ -95,7 +95,7 @@ def _explains(rule: str, path: _Path, seen: list[list[_Note]]) -> bool:
     """Return whether a rule explains what the ranks saw of a value in all micro-batches."""
     for notes in seen:
         changes = [note.changes.get(path) for note in notes]
-        if any(change is not None and change.is_untold for change in changes):
+        if any(change is not None and change.is_untracked for change in changes):
             return False
         if rule == "is set":  # to what it was already, perhaps: no largest one so far, say
             values = [change.after for change in changes if change is not None]

@@ -21,7 +21,7 @@ from nb2ddp.runtime.kept_values import (
 )
 from nb2ddp.runtime.value_copies import _agree, _Position
 
-_UNTOLD = "nb2ddp: how it changed cannot be told"
+_UNTRACKED = "nb2ddp: how it changed cannot be told"
 _MOST_ON_CPU = 1 << 16  # values of a tensor or an array there
 
 # attributes of a Trainer that hold no figures, or none that a micro-batch changes
@@ -106,4 +106,4 @@ def _sent(value: Any) -> Any:
     kind = type(value)
     found = getattr(sys.modules.get(kind.__module__), kind.__name__, None)
     is_local = isinstance(value, tuple | enum.Enum) and found is not kind  # it cannot be pickled
-    return _UNTOLD if isinstance(value, _Position) or is_local else value
+    return _UNTRACKED if isinstance(value, _Position) or is_local else value

@@ -23,7 +23,7 @@ from nb2ddp.runtime.figure_rules import (
     _in_words,
     _Note,
 )
-from nb2ddp.runtime.figure_values import _UNTOLD, _is_small, _places, _Printed, _sent
+from nb2ddp.runtime.figure_values import _UNTRACKED, _is_small, _places, _Printed, _sent
 from nb2ddp.runtime.kept_values import _GROWS, _is_generator, _own_parts, _Path, _Place, _walk
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _drawn
@@ -112,7 +112,7 @@ class _Figures:
             change = _changed(before.get(path), now.get(path))
             stays = self.rules.get(path) == "is set" or path in self.keeps
             if change is not None and path not in now and not self._is_gone(path, place):
-                change.after = _UNTOLD  # it holds now what is not looked at
+                change.after = _UNTRACKED  # it holds now what is not looked at
             if change is not None and isinstance(place.value, functools._lru_cache_wrapper):
                 _warn_once(_CACHES.format(_in_words(path)))
             elif change is not None:
@@ -183,7 +183,7 @@ class _Figures:
                 (now.update if isinstance(now, set) else now.extend)(self._at_home(path, change.items))
             elif path in sums:
                 self._put(path, sums[path], in_place=change.in_place or isinstance(now, list))
-            elif not change.is_untold:
+            elif not change.is_untracked:
                 self._put(path, change.after, in_place=change.in_place)
         for path in old:  # new ones in the order in which one process makes them: logs are printed in it
             holder, key = self._place(path)
@@ -236,7 +236,7 @@ class _Figures:
         return any(
             (rule := self.rules.get(path)) is None
             or (count > 1 and path in self.tentative)
-            or change.is_untold
+            or change.is_untracked
             or (rule == "grows" and change.items is None)
             or (rule == "adds" and change.added is None)
             for note in notes.values()

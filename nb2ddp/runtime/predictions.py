@@ -25,7 +25,7 @@ class _Predictions:
         self.group: list[Any] = []
         self.results: list[Any] = []
         self.notes: list[_Note] = []
-        self.turn = 0
+        self.next = 0
         self.whole = ""  # why every rank predicts all batches
         self.loader: Any = None
         self.last: list[bool] = []  # whether a batch of the group is the loader's last one
@@ -43,20 +43,20 @@ class _Predictions:
                 yield _Ahead(loader, self)
         finally:
             self.group, self.preprocess = [], None
-            self.trainer._turns.let_go()
+            self.trainer._turns.release()
 
     def expects(self, inputs: Any) -> bool:
-        return self.turn < len(self.group) and self.group[self.turn] is inputs
+        return self.next < len(self.group) and self.group[self.next] is inputs
 
     def take(self, compute: Callable[[Any], Any]) -> Any:
         """Return the loss, logits and labels of the next batch. A collective, once in a group."""
-        if self.turn == 0 and not self.whole:
+        if self.next == 0 and not self.whole:
             self._compute(lambda batch: self._finished(compute(batch)))
-        turn, self.turn = self.turn, self.turn + 1
+        i, self.next = self.next, self.next + 1
         if self.whole:
-            return self._finished(compute(self.group[turn]))
-        self.trainer._turns.figures.apply(self.notes[turn])
-        result, self.results[turn] = self.results[turn], None
+            return self._finished(compute(self.group[i]))
+        self.trainer._turns.figures.apply(self.notes[i])
+        result, self.results[i] = self.results[i], None
         return result
 
     def _finished(self, result: Any) -> Any:
@@ -70,18 +70,18 @@ class _Predictions:
         base = figures.base = figures.snapshot()
         made: dict[int, Any] = {}
 
-        def record(turn: int) -> _Note:
+        def record(i: int) -> _Note:
             if self.last:  # Accelerate cuts what is gathered of the last batch
-                self.loader.end_of_dataloader = self.last[turn]
-            note: _Note = figures.record(lambda: made.update({turn: compute(self.group[turn])}), turn, start)
+                self.loader.end_of_dataloader = self.last[i]
+            note: _Note = figures.record(lambda: made.update({i: compute(self.group[i])}), i, start)
             return note
 
         counters = figures.counters
         while True:
             figures.counters = {path: step for path, step in counters.items() if path not in self.still}
-            own = {turn: record(turn) for turn in range(_run.rank, len(self.group), _run.world_size)}
+            own = {i: record(i) for i in range(_run.rank, len(self.group), _run.world_size)}
             of_ranks = _exchange((own, figures.unknown(own, len(self.group))))
-            notes = {turn: note for noted, _ in of_ranks for turn, note in noted.items()}
+            notes = {i: note for noted, _ in of_ranks for i, note in noted.items()}
             moved = {path for note in notes.values() for path in note.changes}
             if figures.counters.keys() <= moved:
                 break
@@ -90,9 +90,9 @@ class _Predictions:
         draws = any(note.draws != _NOTHING for note in notes.values())
         why = "the predictions draw random numbers" if draws else ""
         if not why and any(unknown for _, unknown in of_ranks):
-            every = {turn: own.get(turn) or record(turn) for turn in range(len(self.group))}
+            every = {i: own.get(i) or record(i) for i in range(len(self.group))}
             seen = _exchange(every)
-            why = figures.learn([[noted[turn] for noted in seen] for turn in every])
+            why = figures.learn([[noted[i] for noted in seen] for i in every])
             why = why and f"{why} depends on the batches before"
         if self.last:
             self.loader.end_of_dataloader = self.last[0]
@@ -103,8 +103,8 @@ class _Predictions:
             self.whole = why
             _warn(f"every rank predicts all batches, which is right and no faster than one GPU: {why}")
             return
-        self.notes = [notes[turn] for turn in range(len(self.group))]
-        self.results = [_from_rank(made.get(turn), turn % _run.world_size) for turn in range(len(self.group))]
+        self.notes = [notes[i] for i in range(len(self.group))]
+        self.results = [_from_rank(made.get(i), i % _run.world_size) for i in range(len(self.group))]
 
 
 class _Hole:
@@ -163,7 +163,7 @@ class _Ahead:
                     break
                 ends = says and self.loader.end_of_dataloader
                 last.append(ends)
-            predictions.group, predictions.turn = group, 0
+            predictions.group, predictions.next = group, 0
             predictions.loader, predictions.last = self.loader, last if says else []
             for batch, is_last in zip(group, last, strict=True):
                 if says:

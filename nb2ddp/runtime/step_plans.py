@@ -21,7 +21,7 @@ _CUTS = 8  # that are tried of one micro-batch
 class _Unit(NamedTuple):
     """What one rank computes in one call: a micro-batch, or some of its rows."""
 
-    turn: int
+    micro_batch: int
     part: _Part | None
     rank: int
 
@@ -30,28 +30,27 @@ def _planned(
     whole: list[_Rows], divisible: dict[int, _Rows], *, trims: bool, left_out: Collection[int] = ()
 ) -> list[_Unit]:
     """Return the units of a step in the order of micro-batches: of ``divisible`` ones also parts."""
-    turns = [turn for turn in range(len(whole)) if turn not in left_out]
-    units: list[tuple[int, _Part | None]] = [(turn, None) for turn in turns]
-    costs: list[float] = [whole[turn].cost for turn in turns]
-    least = _length(costs)
+    units: list[tuple[int, _Part | None]] = [(i, None) for i in range(len(whole)) if i not in left_out]
+    costs: list[float] = [whole[i].cost for i, _ in units]
+    least = _makespan(costs)
     while True:
         found: Any = None
-        for place, (turn, part) in enumerate(units):
-            rows = divisible.get(turn)
+        for place, (i, part) in enumerate(units):
+            rows = divisible.get(i)
             for pieces in [] if rows is None else _cuts(rows, part):
                 of = [rows.cost_of(piece, trims=trims) for piece in pieces] if rows is not None else []
                 tried = [*costs[:place], *of, *costs[place + 1 :]]
-                if (length := _length(tried)) < least * (1 - _LEAST):
-                    least, found = length, (place, [(turn, piece) for piece in pieces], tried)
+                if (length := _makespan(tried)) < least * (1 - _LEAST):
+                    least, found = length, (place, [(i, piece) for piece in pieces], tried)
         if found is None:
             break
         place, pieces, costs = found
         units[place : place + 1] = pieces
-    owners, _ = _dealt(costs)
-    return [_Unit(turn, part, rank) for (turn, part), rank in zip(units, owners, strict=True)]
+    owners, _ = _assigned(costs)
+    return [_Unit(i, part, rank) for (i, part), rank in zip(units, owners, strict=True)]
 
 
-def _in_parts(rows: _Rows, *, by_length: bool = False) -> list[_Part]:
+def _equal_parts(rows: _Rows, *, by_length: bool = False) -> list[_Part]:
     """Return a micro-batch's rows in a part of equal size for each rank; fewer parts where it has fewer rows."""
     order = sorted(range(len(rows.lengths)), key=lambda row: rows.lengths[row] if by_length else row)
     size = min(len(order), _run.world_size)
@@ -67,22 +66,22 @@ def _cuts(rows: _Rows, part: _Part | None) -> list[tuple[_Part, _Part]]:
     return [(tuple(sorted(order[:place])), tuple(sorted(order[place:]))) for place in places]
 
 
-def _length(costs: list[float]) -> float:
+def _makespan(costs: list[float]) -> float:
     """Return how long a step takes; half as much counts what all ranks compute, for the next cut begins there."""
-    _, loads = _dealt(costs)
+    _, loads = _assigned(costs)
     return max(loads) + sum(loads) / len(loads) / 2
 
 
-def _dealt(costs: list[float]) -> tuple[list[int], list[float]]:
+def _assigned(costs: list[float]) -> tuple[list[int], list[float]]:
     """Return the rank of each unit, and what each rank has to do."""
     owners, loads = [0] * len(costs), [0.0] * _run.world_size
     for unit in sorted(range(len(costs)), key=lambda unit: -costs[unit]):
         owners[unit] = loads.index(min(loads))
-        loads[owners[unit]] += costs[unit] + _of_a_call()
+        loads[owners[unit]] += costs[unit] + _cost_of_a_call()
     return owners, loads
 
 
 @functools.cache
-def _of_a_call() -> int:
+def _cost_of_a_call() -> int:
     """Return what a call costs whatever its length, in tokens."""
     return 256 if torch.cuda.is_available() else 16  # not at import: the script has not chosen its GPU yet

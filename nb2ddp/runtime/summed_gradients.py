@@ -1,22 +1,22 @@
-"""Compare summed gradients with those of one process, and put them aside meanwhile."""
+"""Compare summed gradients with those of one process; copy, take away and add gradients meanwhile."""
 
 from typing import Any
 
 import torch
 
 
-def _distance(parameters: list[Any], whole: list[Any]) -> float:
+def _gradient_error(parameters: list[Any], whole: list[Any]) -> float:
     """Return how far summed gradients are from those of all micro-batches, relative to their norm."""
-    apart, norm = 0.0, 0.0
+    error, norm = 0.0, 0.0
     for parameter, other in zip(parameters, whole, strict=True):
         if parameter.grad is None or other is None:
-            apart += float(parameter.grad is not other) * 1e9
+            error += float(parameter.grad is not other) * 1e9
             continue
         one, other = parameter.grad.float(), other.to(parameter.device).float()
         if bool(other.isfinite().all()):
-            apart += float((one - other).square().sum())
+            error += float((one - other).square().sum())
             norm += float(other.square().sum())
-    return float((apart / norm) ** 0.5) if norm else apart
+    return float((error / norm) ** 0.5) if norm else error
 
 
 def _persistent(model: torch.nn.Module) -> list[torch.Tensor]:
@@ -33,16 +33,16 @@ def _rounding(trainer: Any) -> float:
     return 5e-3 if halves else 1e-3 if torch.cuda.is_available() else 1e-5
 
 
-def _aside(parameters: list[Any], before: list[Any] | None = None) -> list[Any]:
+def _cpu_copies(parameters: list[Any], before: list[Any] | None = None) -> list[Any]:
     """Return copies of gradients, less those ``before``, in the CPU's memory: a full GPU has no room for several."""
-    pairs = [(p.grad, old) for p, old in zip(parameters, before or [None] * len(parameters), strict=True)]
-    copies = [now if now is None else now.to("cpu", copy=True) for now, _ in pairs]
-    return [
-        now if now is None or old is None else now - old for now, (_, old) in zip(copies, pairs, strict=True)
-    ]
+    copies = []
+    for parameter, old in zip(parameters, before or [None] * len(parameters), strict=True):
+        copy = None if parameter.grad is None else parameter.grad.to("cpu", copy=True)
+        copies.append(copy if copy is None or old is None else copy - old)
+    return copies
 
 
-def _taken(parameters: list[Any]) -> list[Any]:
+def _take_gradients(parameters: list[Any]) -> list[Any]:
     """Take the gradients away from parameters, and return them."""
     taken = [p.grad for p in parameters]
     for parameter in parameters:

@@ -56,7 +56,7 @@ class _InTurns(_WholeCheckpoints):
 
     def train(self, *args: Any, **options: Any) -> Any:
         result = super().train(*args, **options)  # type: ignore[misc]
-        self._turns.let_go()
+        self._turns.release()
         return result
 
     def get_batch_samples(self, *args: Any, **options: Any) -> Any:

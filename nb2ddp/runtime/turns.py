@@ -9,7 +9,6 @@ others do too, but each from where it would begin without those of other ranks; 
 Where these differ, or change what cannot be put together, every rank computes all of them from then on.
 """
 
-import contextlib
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -30,13 +29,13 @@ from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _replaced, _run, _warn, _warn_once
 from nb2ddp.runtime.script_location import _is_own
 from nb2ddp.runtime.spot_checks import _checks
-from nb2ddp.runtime.step_plans import _in_parts, _Unit
+from nb2ddp.runtime.step_plans import _equal_parts, _Unit
 from nb2ddp.runtime.summed_gradients import (
     _add_gradients,
-    _distance,
+    _gradient_error,
     _persistent,
     _rounding,
-    _taken,
+    _take_gradients,
 )
 from nb2ddp.runtime.switches import _Switches
 from nb2ddp.runtime.value_copies import _agree
@@ -47,7 +46,7 @@ class _Turns(_DividedSteps):
 
     def __init__(self, trainer: Any) -> None:
         super().__init__(trainer)
-        self.turn = 0  # the micro-batch that the Trainer asks for next
+        self.next = 0  # the micro-batch that the Trainer asks for next
         self.notes: dict[int, _Note] = {}
         self.whole = ""  # why every rank computes all micro-batches
         self.first = 0  # this Trainer's first step, among those of all
@@ -60,29 +59,29 @@ class _Turns(_DividedSteps):
 
     def begin(self, samples: list[Any]) -> None:
         """Note the micro-batches of a step."""
-        self.samples, self.turn, self.notes, self.checked = samples, 0, {}, None
+        self.samples, self.next, self.notes, self.checked = samples, 0, {}, None
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Drop what a step was and what it held, the Trainer, too: that ends where the notebook's does."""
         self.samples, self.batches, self.notes, self.states, of = [], [], {}, [], self.figures
         self.compute, of.base, of.now, of.holders, of.owners, of.large = None, {}, {}, {}, {}, {}
 
     def expects(self, inputs: Any) -> bool:
-        return self.turn < len(self.samples) and self.samples[self.turn] is inputs
+        return self.next < len(self.samples) and self.samples[self.next] is inputs
 
     def take(self, compute: Callable[[Any], torch.Tensor]) -> torch.Tensor:
         """Return the loss of the next micro-batch, and leave its figures as one process does. A collective."""
-        if self.turn == 0:
+        if self.next == 0:
             self.compute = compute
             self._begin_step()
-        turn, self.turn = self.turn, self.turn + 1
+        i, self.next = self.next, self.next + 1
         if self.whole or self.checked:
-            loss = compute(self.samples[turn]) if self.whole else self._take_checked(turn)
-            if self.turn == len(self.samples):
+            loss = compute(self.samples[i]) if self.whole else self._take_checked(i)
+            if self.next == len(self.samples):
                 self._take_from_rank_0()
             dist.broadcast(loss, 0)
             return loss
-        self.figures.apply(note := self.notes[turn])
+        self.figures.apply(note := self.notes[i])
         value, dtype = note.result
         return torch.tensor(value, dtype=dtype, device=self.trainer.args.device)
 
@@ -105,28 +104,28 @@ class _Turns(_DividedSteps):
         is_due = _checks.is_checked(self.first + step, must=is_again or not self.is_compared)
         is_due = is_due and (not self.is_compared or self._may(self._of_check(), most if is_again else step))
         base = self.figures.base = self.figures.snapshot()
-        start, kept = _random_state(), _taken(self.trained)
+        start, kept = _random_state(), _take_gradients(self.trained)
         held = _Held(self, looks=is_due or not step)
-        for turn in left if self._meets else self._divisible():
-            if self.rows.is_unsure(self.batches[turn], _in_parts(self.batches[turn])):
-                is_due, self.doubtful = True, turn
+        for i in left if self._meets else self._divisible():
+            if self.rows.is_unsure(self.batches[i], _equal_parts(self.batches[i])):
+                is_due, self.doubtful = True, i
         seen = int(self.switches.changed(base, self.figures.rules))  # by one rank alone: of its seconds, say
         is_other = bool(self.rows.rules and divides and _largest_of_ranks(seen))
         self.states = self.draws.states(self.samples, start)
         is_due |= is_other | ((self._is_watched(step) or is_other) and self._needs_check(self._tried()))
-        why, self.tries = _UNKNOWN if is_due or not step else _OTHERWISE, 0
-        while why == _OTHERWISE:
+        why, self.tries = _NO_RULE if is_due or not step else _WRONG_START, 0
+        while why == _WRONG_START:
             self.states, self.tries = self.draws.states(self.samples, start), self.tries + 1
-            with _replaced(_run, comparing=True) if self.tries > 1 else contextlib.nullcontext():
+            with _replaced(_run, comparing=self.tries > 1):
                 why = self._compute(held)
             self.figures.restore(base)
             if why:
-                _taken(self.trained)
+                _take_gradients(self.trained)
         _set_random_state(start if why else self.states[-1])
         if self.moves:
             self._take_from_rank_0()
         _add_gradients(self.trained, kept)
-        if why == _UNKNOWN:
+        if why == _NO_RULE:
             self.spent += self._of_check()
             self.checked = _CheckedStep(held, base, self.trained, len(self.samples), self._tried())
             self.checked.way = self._meanwhile()
@@ -137,60 +136,56 @@ class _Turns(_DividedSteps):
         elif self.draws.why_not:
             self._say_near(f"{self.draws.why_not}, after the first of each step")
 
-    def _take_checked(self, turn: int) -> torch.Tensor:
+    def _take_checked(self, i: int) -> torch.Tensor:
         """Compute a micro-batch of a checked step. A rehearsal counts it on one rank."""
-        of, here = self.checked, self.figures.snapshot()
-        of.mark(turn, self.trained)
-        if not (of.is_apart and self.draws.known) or self.draws.why_not:
-            self.states[turn] = _random_state()
-        if of.is_apart:
-            self.figures.restore(of.alone)
-        self.figures.counts = of.is_apart
-        if of.way and of.is_apart:
-            found, error = of.parts = self._compute_parts(turn, of.way, meanwhile=True)
+        step, here = self.checked, self.figures.snapshot()
+        step.mark(i, self.trained)
+        if not (step.is_undone and self.draws.known) or self.draws.why_not:
+            self.states[i] = _random_state()
+        if step.is_undone:
+            self.figures.restore(step.own_values)
+        self.figures.counts = step.is_undone
+        if step.way and step.is_undone:
+            found, error = step.parts = self._compute_parts(i, step.way, meanwhile=True)
             note = next(iter(found.values()))[0] if error == _STOPS else _Note()
         else:
-            with (
-                _replaced(_run, comparing=True)
-                if self.tries or turn not in of.own
-                else contextlib.nullcontext()
-            ):
-                note = of.made[turn, None] = self._record(turn, self.samples[turn], checked=True)
+            with _replaced(_run, comparing=self.tries > 0 or i not in step.own):
+                note = step.made[i, None] = self._record(i, self.samples[i], checked=True)
             loss = note.result.clone()
-        of.is_apart &= not any(change.is_untold for change in note.changes.values())
-        if of.is_apart:
-            of.alone = self.figures.now if turn in of.own else of.alone
+        step.is_undone &= not any(change.is_untracked for change in note.changes.values())
+        if step.is_undone:
+            step.own_values = self.figures.now if i in step.own else step.own_values
             self.figures.restore(here)
         self.figures.replay(_exchange(note.events)[0])
-        if self.turn == len(self.samples):
-            value, dtype = self._end_checked(of)
+        if self.next == len(self.samples):
+            value, dtype = self._end_checked(step)
             loss = torch.tensor(value, dtype=dtype, device=self.trainer.args.device)
         return loss
 
-    def _end_checked(self, of: _CheckedStep) -> Any:
+    def _end_checked(self, step: _CheckedStep) -> Any:
         """Compare a checked step, find whether it changes what cannot be put together, and return its last loss."""
         self.checked, self.figures.counts, here, state = None, True, self.figures.snapshot(), _random_state()
         self.states[-1] = state
-        of.mark(len(self.samples), self.trained)
-        truth = _taken(self.trained)
-        why, of_ranks, seen = self._meet(of.held, of.plan, of.made, of.mine)
-        why = why or self._compare(of, of_ranks, seen)
-        if why not in ("", _OTHERWISE):
+        step.mark(len(self.samples), self.trained)
+        truth = _take_gradients(self.trained)
+        why, of_ranks, seen = self._meet(step.held, step.plan, step.made, step.own_gradients)
+        why = why or self._compare(step, of_ranks, seen)
+        if why not in ("", _WRONG_START):
             self.whole = why
             if self.is_compared:
                 _checks.failed(f"{why}. From here on {_WHOLE}")
             else:  # nothing was divided yet
                 _warn(f"{_WHOLE}: {why}")
         self.figures.restore(here)
-        for note in of_ranks[0][0].values() if of.is_apart else ():
+        for note in of_ranks[0][0].values() if step.is_undone else ():
             note.events = []
             self.figures.apply(note)
         _set_random_state(_exchange(state)[0])
-        _taken(self.trained)
-        if of.way:  # rank 0 alone has those of the whole
-            _add_gradients(self.trained, of.mine)
+        _take_gradients(self.trained)
+        if step.way:  # rank 0 alone has those of the whole
+            _add_gradients(self.trained, step.own_gradients)
             self._sum(self.trained, [has for _, has, *_ in of_ranks])
-        _add_gradients(self.trained, of.before if of.way else truth)
+        _add_gradients(self.trained, step.earlier_gradients if step.way else truth)
         return of_ranks[0][0][len(self.samples) - 1, None].result
 
     def _take_from_rank_0(self) -> None:
@@ -210,47 +205,47 @@ class _Turns(_DividedSteps):
         """Compute this rank's micro-batches, and exchange what they gave. Return what is wrong, or ""."""
         plan, figures, made = self._plan(), self.figures, dict[Any, _Note]()
         parts: dict[int, list[_Part]] = {}  # by micro-batch
-        for turn, part, _ in plan:
+        for i, part, _ in plan:
             if part is not None:
-                parts.setdefault(turn, []).append(part)
-        weights = {turn: self.rows.figure_weights(self.batches[turn], of) for turn, of in parts.items()}
-        for turn, part, rank in plan:
+                parts.setdefault(i, []).append(part)
+        weights = {i: self.rows.figure_weights(self.batches[i], of) for i, of in parts.items()}
+        for i, part, rank in plan:
             if rank == _run.rank and part is None:
-                made[turn, part] = self._record(turn, self.samples[turn])
+                made[i, part] = self._record(i, self.samples[i])
             elif rank == _run.rank and part is not None:
-                weight = weights[turn][self.rows.rules[0]][parts[turn].index(part)]
+                weight = weights[i][self.rows.rules[0]][parts[i].index(part)]
                 how = self.rows.trims is True, self.rows.drops
-                made[turn, part] = self._record_part(turn, self.batches[turn], part, weight, how)
-        wholes = {turn: note for (turn, part), note in made.items() if part is None}
+                made[i, part] = self._record_part(i, self.batches[i], part, weight, how)
+        wholes = {i: note for (i, part), note in made.items() if part is None}
         of_parts = [note for (_, part), note in made.items() if part is not None]
         is_unknown = figures.unknown(wholes, len(self.samples)) or not self.rows.knows(of_parts)
         why, of_ranks, seen = self._meet(held, plan, made, [p.grad for p in self.trained], is_unknown)
         if why:
             return why
-        drawn = [(turn, note.draws) for turn in parts for note in seen[turn] if not note.is_near]
-        known = {turn: self.draws.known.get(_shapes(self.samples[turn])) for turn in parts}
-        if any(counts != (known[turn] or counts if self.rows.drops else _NOTHING) for turn, counts in drawn):
+        drawn = [(i, note.draws) for i in parts for note in seen[i] if not note.is_near]
+        known = {i: self.draws.known.get(_shapes(self.samples[i])) for i in parts}
+        if any(counts != (known[i] or counts if self.rows.drops else _NOTHING) for i, counts in drawn):
             self._say_undivided(_DRAWS)
-            return _OTHERWISE
-        if any(note.is_near for turn in parts for note in seen[turn]):
+            return _WRONG_START
+        if any(note.is_near for i in parts for note in seen[i]):
             self._say_near("for the rows that a rank computes")
-        unlike = {turn: self.rows.unlike(seen[turn]) for turn in parts}
+        unlike = {i: self.rows.unlike(seen[i]) for i in parts}
         self.rows.asked.update(*unlike.values())
-        unclear = [turn for turn in parts if unlike[turn] or self.rows.are_unclear(weights[turn], seen[turn])]
+        unclear = [i for i in parts if unlike[i] or self.rows.are_unclear(weights[i], seen[i])]
         if unclear or any(is_unknown for *_, is_unknown, _ in of_ranks):
             self.doubtful = unclear[0] if unclear else next(iter(parts), -1)
             self.rows.doubts += bool(parts)
             if parts and self.rows.doubts > _MOST_DOUBTS + self.steps // 50:
                 self._say_undivided("its figures, or what Python decides in it, are not those of its rows")
-            return _UNKNOWN
+            return _NO_RULE
         if not self._as_expected(seen, parts):
-            return _OTHERWISE
+            return _WRONG_START
         if figures.overlapping(seen):
-            return _UNKNOWN
+            return _NO_RULE
         self._sum(self.trained, [has for _, has, *_ in of_ranks])
-        self.notes = {turn: of_ranks[rank][0][turn, part] for turn, part, rank in plan}
-        for turn in parts:
-            self.notes[turn] = self.rows.joined(weights[turn], seen[turn])
+        self.notes = {i: of_ranks[rank][0][i, part] for i, part, rank in plan}
+        for i in parts:
+            self.notes[i] = self.rows.joined(weights[i], seen[i])
         return ""
 
     def _meet(
@@ -273,46 +268,48 @@ class _Turns(_DividedSteps):
             why = why or _DROPS
         # of a micro-batch that is divided, its parts in order
         seen: list[list[_Note]] = [[] for _ in self.samples]
-        for turn, part, _ in plan:
-            seen[turn] += [notes[turn, part] for notes, *_ in of_ranks if (turn, part) in notes]
+        for i, part, _ in plan:
+            seen[i] += [notes[i, part] for notes, *_ in of_ranks if (i, part) in notes]
         return why, of_ranks, seen
 
     def _as_expected(self, seen: list[list[_Note]], divided: Collection[int] | None = None) -> bool:
         """Return whether all micro-batches began where they do in one process; if not, the next ones will."""
         drawn: list[Any] = []
-        for turn, notes in enumerate(seen):
+        for i, notes in enumerate(seen):
             same = all(note.draws == notes[0].draws for note in notes)
             is_near = any(note.is_near for note in notes)
-            found = self.draws.expected(self.samples[turn]) if is_near else notes[0].draws
+            found = self.draws.expected(self.samples[i]) if is_near else notes[0].draws
             drawn.append(found if same or is_near else None)
         stood = self.figures.learn_counters(
-            [notes for turn, notes in enumerate(seen) if turn not in (divided or ())], finds=divided is None
+            [notes for i, notes in enumerate(seen) if i not in (divided or ())], finds=divided is None
         )
         if drawn[-1] is not None:
             self.states[-1] = _advanced(self.states[-2], drawn[-1])
         return self.draws.learn(self.samples, drawn, self.steps) and stood
 
-    def _compare(self, of: _CheckedStep, of_ranks: list[Any], seen: list[list[_Note]]) -> str:
+    def _compare(self, step: _CheckedStep, of_ranks: list[Any], seen: list[list[_Note]]) -> str:
         """Return what of a checked step differs between the ranks; "" if nothing does."""
         stands, tolerance, apart, why = self._as_expected(seen), _rounding(self.trainer), 0.0, ""
-        for turn, notes in enumerate(seen):
+        for i, notes in enumerate(seen):
             first, *others = [note.result[0] for note in notes]
             if not all(_agree(first, loss, tolerance) for loss in others):
                 values = " and ".join(f"{loss:.6g}" for loss in (first, *others))
-                why = f"the loss of micro-batch {turn + 1} depends on what the rank computed before it ({values})"
+                why = (
+                    f"the loss of micro-batch {i + 1} depends on what the rank computed before it ({values})"
+                )
             apart = max([apart, *(abs(loss / first - 1) for loss in others if first == first != 0)])
         if not why and (what := self.figures.learn(seen)):
             why = f"{what} may depend on the micro-batches before"
         if why:
-            return why if stands else _OTHERWISE  # numbers were not known yet: the next step shows it
+            return why if stands else _WRONG_START  # numbers were not known yet: the next step shows it
         self.figures.summed |= self.figures.overlapping(seen)
-        if of.tried >= 0:
-            first = [(of.way, of.parts)] if of.way else []
-            self._try_parts(of.tried, of.made.get((of.tried, None)), of.of_tried, first)
-        _taken(self.trained)
-        _add_gradients(self.trained, of.mine)
+        if step.tried >= 0:
+            first = [(step.way, step.parts)] if step.way else []
+            self._try_parts(step.tried, step.made.get((step.tried, None)), step.tried_gradients, first)
+        _take_gradients(self.trained)
+        _add_gradients(self.trained, step.own_gradients)
         self._sum(self.trained, [has for _, has, *_ in of_ranks])
-        difference = _exchange(_distance(self.trained, of.whole))[0]
+        difference = _exchange(_gradient_error(self.trained, step.all_gradients))[0]
         if difference > 10 * tolerance:
             return f"the ranks' gradients do not add up to those of one process (they differ by {difference:.1e})"
         if not self.is_compared and any(p.grad is not None and not p.grad.any() for p in self.trained):
@@ -333,6 +330,6 @@ def _has_own_loss(trainer: Any) -> bool:
 _WHOLE = "every rank computes all micro-batches, which is no faster than one GPU"
 _DROPS = "a micro-batch drops gradients, which may be those of the ones before"
 _SPARSE = "an embedding gives sparse gradients"
-_UNKNOWN = "a figure has no rule yet"
-_OTHERWISE = "random numbers or counters were not where they are in one process"
+_NO_RULE = "a figure has no rule yet"
+_WRONG_START = "random numbers or counters were not where they are in one process"
 _MOST_DOUBTS = 5  # steps that may be computed again for a figure of parts, and one of fifty more

@@ -118,15 +118,15 @@ def test_ranks_have_as_much_to_do(
         batches = [_Rows(make([next(lengths) for _ in range(size)])) for _ in range(4)]
         plan = step_plans._planned(batches, dict(enumerate(batches)), trims=True)
         for turn in range(len(batches)):
-            of_turn = [unit.part for unit in plan if unit.turn == turn]
+            of_turn = [unit.part for unit in plan if unit.micro_batch == turn]
             assert of_turn == [None] or sorted(row for part in of_turn for row in part or ()) == list(
                 range(size)
             )
         loads = [0.0, 0.0]
         for turn, part, rank in plan:
             cost = batches[turn].cost if part is None else batches[turn].cost_of(part, trims=True)
-            loads[rank] += cost + step_plans._of_a_call()
-        one += sum(rows.cost + step_plans._of_a_call() for rows in batches)
+            loads[rank] += cost + step_plans._cost_of_a_call()
+        one += sum(rows.cost + step_plans._cost_of_a_call() for rows in batches)
         ranks += max(loads)
     assert one / ranks >= least
 
