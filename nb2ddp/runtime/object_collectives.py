@@ -20,7 +20,7 @@ from nb2ddp.runtime.store import _CHUNK, _store, _wait_for_key
 class _Meeting:
     """One place at which ranks meet: the same number, and the same lines of the script, on each of them.
 
-    In a block that rank 0 runs first it has told before the others come, and they may come to other places.
+    In a block that rank 0 runs first it has published before the others come, and they may come to other places.
     """
 
     def __init__(self) -> None:
@@ -31,14 +31,14 @@ class _Meeting:
         _run.meetings[within] += 1
         self.key = f"{within}{_run.meetings[within]}"
 
-    def tells(self, rank: int) -> bool:
-        """Return whether ``rank`` tells something: in a block that it has run first it may not have come here."""
+    def has_published(self, rank: int) -> bool:
+        """Return whether ``rank`` publishes here: it may not have come, in a block that it has run first."""
         if self.first is None:
             return True
-        self.first.hear(rank)
+        self.first.wait_for(rank)
         return bool(_store().check([f"{self.key} {rank}"]))
 
-    def tell(self, value: Any, error: BaseException | None = None) -> None:
+    def publish(self, value: Any, error: BaseException | None = None) -> None:
         """Give the others ``value``, or the exception that they are to raise too."""
         key, packed = f"{self.key} {_run.rank}", io.BytesIO()
         torch.save((self.lines, self.place, value, None if error is None else _as_sent(error)), packed)
@@ -47,8 +47,8 @@ class _Meeting:
             _store().set(f"{key} {start}", body[start : start + _CHUNK])
         _store().set(key, str(len(body)))
 
-    def hear(self, rank: int) -> Any:
-        """Return what ``rank`` tells, as soon as it does.
+    def wait_for(self, rank: int) -> Any:
+        """Return what ``rank`` publishes, as soon as it does.
 
         Raises:
             RuntimeError: that rank has ended, or came to another place of the script.
@@ -133,18 +133,18 @@ def from_main_process(make: Callable[[], _T]) -> _T:
     if not _run.sends:
         return make()
     meeting = _Meeting()
-    if _run.rank > 0 and meeting.tells(0):
-        value: _T = meeting.hear(0)
+    if _run.rank > 0 and meeting.has_published(0):
+        value: _T = meeting.wait_for(0)
         return value
     _run.alone += 1
     try:
         value = make()
     except BaseException as error:
-        meeting.tell(None, error)
+        meeting.publish(None, error)
         raise
     finally:
         _run.alone -= 1
-    meeting.tell(value)
+    meeting.publish(value)
     return value
 
 
@@ -157,8 +157,8 @@ def from_all_ranks(value: _T) -> list[_T]:
     if not _run.meets:
         return [value]
     meeting = _Meeting()
-    meeting.tell(value)
-    return [value if rank == _run.rank else meeting.hear(rank) for rank in range(_run.world_size)]
+    meeting.publish(value)
+    return [value if rank == _run.rank else meeting.wait_for(rank) for rank in range(_run.world_size)]
 
 
 def _exchange(value: _T, error: BaseException | None = None) -> list[_T]:

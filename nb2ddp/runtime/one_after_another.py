@@ -36,9 +36,9 @@ class in_turn:
             return
         if _run.rank > 0:
             try:
-                (self.meeting.first or self.meeting).hear(_run.rank - 1)
+                (self.meeting.first or self.meeting).wait_for(_run.rank - 1)
             except BaseException as error:
-                self.meeting.tell(None, error)  # the next rank waits for this one
+                self.meeting.publish(None, error)  # the next rank waits for this one
                 raise
         self.outside = _run.alone, _run.first, _run.repeats
         _run.alone, _run.first, _run.repeats = 1, self.meeting, True
@@ -57,10 +57,10 @@ class in_turn:
         here = os.getcwd()  # a folder that the block has made, say, and that is moved
         if error is None:
             self.files.undo()
-        self.meeting.tell(None, error)
+        self.meeting.publish(None, error)
         try:
             if error is None and self.meeting.first is None:
-                self.meeting.hear(_run.world_size - 1)
+                self.meeting.wait_for(_run.world_size - 1)
         finally:
             self.files.end(redo=_run.writes and error is None)
             _run.alone, _run.first, _run.repeats = self.outside

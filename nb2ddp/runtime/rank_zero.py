@@ -36,9 +36,9 @@ class main_process_only:
             return
         if _run.writes:
             _run.alone -= 1
-            self.meeting.tell(None if error else _random_state(), error)
-        elif error is None and self.meeting.tells(_writer()):
-            _set_random_state(self.meeting.hear(_writer()))
+            self.meeting.publish(None if error else _random_state(), error)
+        elif error is None and self.meeting.has_published(_writer()):
+            _set_random_state(self.meeting.wait_for(_writer()))
 
 
 class main_process_first:
@@ -54,14 +54,14 @@ class main_process_first:
         self.meeting = _Meeting() if _run.meets else None
         if self.meeting is not None:
             _all_come(self.meeting)
-            self.state: Any = None if _run.writes else self.meeting.hear(_writer())
+            self.state: Any = None if _run.writes else self.meeting.wait_for(_writer())
             _run.alone, _run.first = 1, self.meeting
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if self.meeting is None:
             return
         _run.alone, _run.first = 0, None
-        self.meeting.tell(_random_state() if _run.writes and not error else None, error)
+        self.meeting.publish(_random_state() if _run.writes and not error else None, error)
         if not _run.writes:
             _set_random_state(self.state)  # rank 0 may have drawn numbers where the others read its cache
 
@@ -73,14 +73,14 @@ def _all_come(before: _Meeting) -> None:
     """
     coming = _Meeting()
     if not _run.writes:
-        coming.tell(None)
+        coming.publish(None)
         return
     size = _run.world_size if _run.one_disk else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     try:
         for rank in range(_run.rank + 1, _run.rank + size):
-            coming.hear(rank)
+            coming.wait_for(rank)
     except BaseException as error:
-        before.tell(None, error)
+        before.publish(None, error)
         raise
 
 

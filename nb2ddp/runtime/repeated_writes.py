@@ -159,7 +159,7 @@ class _Writes:
     def leave(self) -> None:
         """Let rank 0 compare when the others have ended: it may have to save what one that hangs would keep it from."""
         meeting = _Meeting()
-        meeting.tell(self.places)
+        meeting.publish(self.places)
         if is_main_process:
             atexit.register(self.compare, meeting, range(1, _run.world_size))
 
@@ -167,7 +167,7 @@ class _Writes:
         """Say on rank 0 what all ranks of one disk have written or started. A collective, without a ``meeting``."""
         if meeting and not _store().check([f"{meeting.key} {rank}" for rank in others]):
             return
-        of_ranks = [self.places, *map(meeting.hear, others)] if meeting else from_all_ranks(self.places)
+        of_ranks = [self.places, *map(meeting.wait_for, others)] if meeting else from_all_ranks(self.places)
         for what, place in of_ranks[0].items() if is_main_process and _run.one_disk else ():
             if place not in self.said and all(what in other for other in of_ranks):
                 self.said.add(place)
