@@ -21,10 +21,9 @@ def _digest(value: Any) -> str:
         if isinstance(leaf, torch.Tensor) and leaf.layout == torch.sparse_coo:
             whole = leaf.detach().coalesce()
             digest.update(_digest([*whole.shape, whole.indices(), whole.values()]).encode())
-        elif isinstance(leaf, torch.Tensor) and leaf.layout != torch.strided:
-            digest.update(_digest(leaf.detach().to_dense()).encode())
         elif isinstance(leaf, torch.Tensor):
-            digest.update(torch.stack([leaf.detach().cpu()]).flatten().view(torch.uint8).numpy().tobytes())
+            dense = leaf.detach() if leaf.layout is torch.strided else leaf.detach().to_dense()
+            digest.update(torch.stack([dense.cpu()]).flatten().view(torch.uint8).numpy().tobytes())
         elif hasattr(leaf, "tobytes"):
             digest.update(leaf.tobytes())
         elif isinstance(leaf, str | int | float | bool | bytes | None):

@@ -81,10 +81,11 @@ def _on_one_device(options: dict[str, Any]) -> dict[str, Any]:
     late = _run.gpu and torch.cuda.is_available()  # CUDA was up before init(), which hides the other GPUs
     plain: dict[str, Any] = {"devices": [_run.gpu] if late else 1} if late or count else {}
     name = (strategy if isinstance(strategy, str) else type(strategy).__name__).lower()
-    plain |= {"strategy": "auto"} if name.startswith(("ddp", "dp", "singledevice")) else {}
-    return plain | (
-        {} if _run.writes or "profiler" not in options else {"profiler": None}
-    )  # it writes a file
+    if name.startswith(("ddp", "dp", "singledevice")):
+        plain["strategy"] = "auto"
+    if "profiler" in options and not _run.writes:
+        plain["profiler"] = None  # it writes a file
+    return plain
 
 
 class _OfRank(abc.ABC):  # as strategies are, or one's class could not be exchanged

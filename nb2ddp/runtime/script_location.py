@@ -44,16 +44,10 @@ def _cell(path: str, line: int) -> str:
     return ""
 
 
-_LIBRARIES: dict[str, bool] = {}
-
-
+@functools.cache
 def _is_own(module: str | None) -> bool:
     """Return whether a module is the notebook's: the script itself, or a file in the folder where it runs."""
-    if module == "__main__":
-        return True
-    if module not in _LIBRARIES:
-        file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
-        folders = (os.getcwd(), os.path.abspath(sys.path[0]))
-        near = os.path.isfile(file) and os.path.dirname(os.path.abspath(file)) in folders
-        _LIBRARIES[module or ""] = not near or os.path.basename(file).startswith("ddp_support")
-    return not _LIBRARIES[module or ""]
+    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
+    folders = (os.getcwd(), os.path.abspath(sys.path[0]))
+    near = os.path.isfile(file) and os.path.dirname(os.path.abspath(file)) in folders
+    return module == "__main__" or (near and not os.path.basename(file).startswith("ddp_support"))

@@ -47,12 +47,13 @@ class _OfRank0:
 
 
 def _of_rank_0(make: Callable[[], Any]) -> Any:
+    """Return rank 0's value; of an object, what stands for it."""
     made: list[Any] = []
 
-    def sent() -> tuple[Any, ...]:
+    def sent() -> tuple[bool, Any]:
         made.append(make())
-        return tuple(value for value in made if isinstance(value, _VALUES_SENT))
+        is_plain = isinstance(made[0], _VALUES_SENT)
+        return is_plain, made[0] if is_plain else None
 
-    for value in from_main_process(sent):
-        return value
-    return _OfRank0(made[0] if made else None)
+    is_plain, value = from_main_process(sent)
+    return value if is_plain else _OfRank0(made[0] if made else None)
