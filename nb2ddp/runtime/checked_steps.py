@@ -6,7 +6,7 @@ from nb2ddp.runtime.figure_rules import _Note
 from nb2ddp.runtime.figures import _Values
 from nb2ddp.runtime.held_tensors import _Held
 from nb2ddp.runtime.run_state import _run
-from nb2ddp.runtime.step_plans import _Unit
+from nb2ddp.runtime.step_plans import _Division, _Unit
 from nb2ddp.runtime.summed_gradients import _add_gradients, _cpu_copies, _take_gradients
 
 
@@ -18,7 +18,7 @@ class _CheckedStep:
         self.held, self.is_undone = held, rank > 0
         self.tried = tried  # the micro-batch that is divided too, or -1
         self.plan = [_Unit(i, None, i * size // count) for i in range(count)]
-        self.way: Any = None  # how ranks above 0 divide an only micro-batch meanwhile
+        self.way: _Division | None = None  # how ranks above 0 divide an only micro-batch meanwhile
         self.parts: Any = ({}, "")  # what this rank gives of it
         self.own = range(
             -(-rank * count // size), -(-(rank + 1) * count // size)

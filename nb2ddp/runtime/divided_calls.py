@@ -205,7 +205,7 @@ class _Split:
         if is_first and len(self.whole) >= max(self.most_rechecks, len(self.kinds)):  # and one more each time
             self.whole[kind] = next(iter(self.whole.values()))
             return None
-        uncertain = 0 if is_first else self.joins.are_uncertain(parts, kind)
+        uncertain = 0 if is_first else self.joins[kind].are_uncertain(parts)
         step = _run.steps or max(self.of_training - 1, 0)  # a loop may train without an optimizer
         # of an evaluation's calls, many in one step, the first
         spot = _checks.is_checked(step) and (self.mode[1] or self.spots.get(kind) != step)
@@ -218,14 +218,14 @@ class _Split:
         few = not is_first and uncertain < 2 and not (spot and _checks.is_whole)
         if is_due and not self._check(parts, kind, is_new=is_new, few=few, asks=uncertain > 0):
             return None
-        if self.joins.leave_out_a_rank(parts, kind) or self._costs_no_time(parts, kind):
+        if self.joins[kind].leave_out_a_rank(parts) or self._costs_no_time(parts, kind):
             return None
         output = self._compute_part(parts, kind)
         if output is None:
             return None
         if self.calls <= self.most_rechecks and _computes_in_16_bits(self.model, output):
             _warn_once(_IN_16_BITS)
-        joined = self.joins.join(output, parts, kind)
+        joined = self.joins[kind].join(output, parts)
         expected, self.compared.expected = self.compared.expected, None
         if expected is not None and not from_main_process(lambda: self.compared.is_near(expected, joined)):
             self.whole[kind] = "what the ranks have joined is not what was compared"
@@ -238,9 +238,9 @@ class _Split:
         Where Python sees values, ranks may have taken different ways; what the call has changed is put back then.
         """
         own, size = parts.of(*parts.ranges[_run.rank], differentiable=True), parts.sizes[_run.rank]
-        rows = (*parts.ranges[_run.rank], parts.rows) if kind in self.compared.draws else None
+        rows = (*parts.ranges[_run.rank], parts.rows) if self.joins[kind].draws else None
         compared, sees = self.compared, kind in self.compared.reads or self.settings[self.mode].looks
-        chooses = compared.reads.get(kind, 3) < 3 and self.joins.ways(kind)
+        chooses = compared.reads.get(kind, 3) < 3 and self.joins[kind].ways
         reads, form = _Reads(size) if chooses else None, None
         start, error = _ModuleState(self.model, **compared.moves) if sees else None, None
         try:
@@ -248,7 +248,7 @@ class _Split:
             with drawn as drew, _ending_at_effects(), reads or contextlib.nullcontext():
                 self.paths.latest = set()
                 output = self._run(*own, has_rows=True)
-                form = self.joins.form(output, kind, size) if sees else None
+                form = self.joins[kind].form(output, size) if sees else None
         except (Exception, _Effect) as raised:
             error, form = raised, None
         has_effect = isinstance(error, _Effect)
@@ -276,7 +276,7 @@ class _Split:
                 with _own_random_numbers(rows, _RandomRows) as drew:
                     output = self._run(*own, has_rows=True)
                 self.paths.known[kind] |= self.paths.latest
-        if not self.joins.know(output, kind):  # a head that the model uses from now on
+        if not self.joins[kind].know(output):  # a head that the model uses from now on
             self.rechecks[kind] = self.rechecks.get(kind, 0) + 1
             if start is not None:
                 start.put_back()
@@ -324,18 +324,18 @@ class _Split:
         if kind in self.whole:
             return False
         self.paths.latest = set()
-        known, draws = self.joins.of(kind) if kind in self.joins.uneven else None, self.compared.draws.copy()
+        joins = self.joins[kind]
+        known, ways = joins.known(), joins.ways
         with torch.inference_mode(mode=False), torch.set_grad_enabled(kind[2][1]):
             found = self.compared.compare(parts, kind, few=few, asks=asks)
         times = time.process_time() - start, time.monotonic() - self.began
-        joins, drawn = self.joins.of(kind) if kind in self.joins.uneven else None, kind in self.compared.draws
-        own = found, joins, drawn, times, self.compared.pace.get(kind, 0.0), self.paths.are_new(kind)
-        found, joins, drawn, times, self.compared.pace[kind], is_new_way = from_main_process(lambda: own)
+        own = found, joins.known(), times, self.compared.pace.get(kind, 0.0), self.paths.are_new(kind)
+        found, learnt, times, self.compared.pace[kind], is_new_way = from_main_process(lambda: own)
         problem, difference, in_gradients = found
+        joins.take(learnt)
         _check_times.take(*times)
         exceptions = self.rechecks.get(kind, 0)
-        ways, left = ({way for leaf in (of or [{}])[0].values() for way in leaf} for of in (known, joins))
-        if problem is None and self.compared.parted and exceptions and ways - left:
+        if problem is None and self.compared.parted and exceptions and ways - joins.ways:
             problem = _OTHER_BRANCH  # right by chance, perhaps
         is_new_way &= kind in self.compared.reads or self.settings[self.mode].looks
         raises = str(problem).startswith("it raises")  # which the notebook may handle
@@ -343,14 +343,12 @@ class _Split:
         is_exception = self.compared.parted or (is_new_way and self.odd != self.calls - 1)
         if problem and (raises or (is_exception and not is_first)) and exceptions < self.most_rechecks:
             self.rechecks[kind] = exceptions + 1
-            self.joins.take(kind, known)
-            self.compared.draws, self.odd = draws, self.calls
+            joins.take(known)
+            self.odd = self.calls
             if self.compared.parted or raises:
                 _warn_once(f"a batch is computed by every rank: {problem}")
             return False
         self.kinds.add(kind)
-        self.joins.take(kind, joins)
-        self.compared.draws = self.compared.draws | {kind} if drawn else self.compared.draws - {kind}
         if problem is None:
             self.paths.known[kind] |= self.paths.latest
             _checks.record(difference, in_gradients)

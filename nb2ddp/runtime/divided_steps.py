@@ -17,7 +17,7 @@ from nb2ddp.runtime.random_draws import _NOTHING, _Draws
 from nb2ddp.runtime.row_parts import _CLOSE_FIGURES, _CLOSEST, _OF_FEW_ROWS, _RowParts
 from nb2ddp.runtime.run_state import _replaced, _run, _say, _warn
 from nb2ddp.runtime.spot_checks import _checks
-from nb2ddp.runtime.step_plans import _equal_parts, _planned, _Unit
+from nb2ddp.runtime.step_plans import _Division, _equal_parts, _planned, _Unit
 from nb2ddp.runtime.summed_gradients import (
     _add_gradients,
     _cpu_copies,
@@ -26,9 +26,6 @@ from nb2ddp.runtime.summed_gradients import (
     _take_gradients,
 )
 
-_How = tuple[bool, bool]  # whether a part leaves out padding, and whether it drops out as the whole does
-# the rows of a micro-batch, its parts, what is known of padding if these give the whole, and how they are computed
-_Way = tuple[_Rows, list[_Part], bool | None, _How]
 _Made = tuple[dict[int, tuple[_Note, list[Any]]], str]  # by part, with gradients; and what was wrong
 
 
@@ -114,10 +111,10 @@ class _DividedSteps:
         self.rows.why_not = why
         _checks.failed(f"parts of a micro-batch do not give the whole: {why}. From here on none is divided")
 
-    def _ways(self, i: int, *, drops: bool) -> Iterator[_Way]:
+    def _divisions(self, i: int, *, drops: bool) -> Iterator[_Division]:
         """Yield the ways in which a micro-batch may be divided, with and without common padding."""
         rules, in_order = self.rows, self._meets or drops
-        how = drops and not torch.cuda.is_available()
+        as_whole = drops and not torch.cuda.is_available()
         trims = [False] if drops else [True, False] if rules.trims is None else [rules.trims]
         for blocks, trimmed in itertools.product([rules.blocks] if rules.rules else [1, 2], trims):
             rows = _Rows(self.samples[i], blocks)
@@ -128,9 +125,10 @@ class _DividedSteps:
                 first, parts = (row,), [tuple(other for other in first if other != row), *parts]
             saves = any(rows.width(part, trims=True) < rows.columns for part in parts)
             if saves or not trimmed or False not in trims:  # else it shows nothing
-                yield rows, [first, *parts], trimmed if saves or drops else rules.trims, (trimmed, how)
+                shows = trimmed if saves or drops else rules.trims
+                yield _Division(rows, [first, *parts], trimmed, as_whole, shows)
 
-    def _meanwhile(self) -> _Way | None:
+    def _meanwhile(self) -> _Division | None:
         """Return how ranks above 0 divide a step's only micro-batch while rank 0 computes the whole; None if not."""
         drops, modules = self.rows.drops, [*self.trainer.model.modules()]
         if not self.rows.rules:
@@ -139,7 +137,7 @@ class _DividedSteps:
         is_sparse = any(getattr(part, "sparse", False) for part in modules)
         if len(self.samples) > 1 or self._tried() < 0 or self._gathers or is_near or is_sparse:
             return None
-        return next(self._ways(0, drops=drops))
+        return next(self._divisions(0, drops=drops))
 
     def _try_parts(self, i: int, whole: _Note | None, alone: list[Any], first: Any) -> None:
         """Compute rows of a micro-batch, but what is ``first``, and find how parts give the whole. A collective."""
@@ -150,14 +148,14 @@ class _DividedSteps:
             return
         near = drops and torch.cuda.is_available()  # each rank's own: compared without dropout
         with _without_dropout() if near else contextlib.nullcontext():
-            for way, made in itertools.chain(first, ((way, None) for way in self._ways(i, drops=drops))):
+            for way, made in itertools.chain(first, ((of, None) for of in self._divisions(i, drops=drops))):
                 made = made or self._compute_parts(i, way, meanwhile=near)
                 why = self._why_no_parts(way, made, whole, alone)
                 reasons.append(why)
                 if not why:
-                    rows, parts, rules.trims, _ = way
-                    rules.blocks, rules.drops = rows.blocks, rules.drops | drops
-                    rules.compared |= rules.kinds(rows, parts)
+                    rules.trims, rules.blocks = way.shows_trims, way.rows.blocks
+                    rules.drops |= drops
+                    rules.compared |= rules.kinds(way.rows, way.parts)
                     break
         why = why and (_DRAWS if _DRAWS in reasons else reasons[0])
         _take_gradients(self.trained)
@@ -206,7 +204,7 @@ class _DividedSteps:
         few = every if self.is_own and not self.steps & (self.steps - 1) else every[: _run.world_size]
         rows = _Rows(self.batches[i].of(few, trims=False), rules.blocks)
         near, parts = rules.drops and torch.cuda.is_available(), _equal_parts(rows, by_length=not self._meets)
-        way = rows, parts, None, (rules.trims is True, rules.drops and not near)
+        way = _Division(rows, parts, rules.trims is True, rules.drops and not near)
         quiet = _without_dropout() if near else contextlib.nullcontext()
         with _replaced(self.trainer.accelerator, backward=lambda *_, **__: None), quiet:
             why = self._why_no_parts(way, self._compute_parts(i, way, meanwhile=True), None, None)
@@ -218,9 +216,9 @@ class _DividedSteps:
             self.doubtful = i
         return why not in ("", _NO_SUM)
 
-    def _compute_parts(self, i: int, way: _Way, *, meanwhile: bool = False) -> _Made:
+    def _compute_parts(self, i: int, way: _Division, *, meanwhile: bool = False) -> _Made:
         """Compute this rank's parts; ``meanwhile`` rank 0 computes all rows (-1), or each rank if rows are gathered."""
-        found, error, (rows, parts, _, how) = dict[int, tuple[_Note, list[Any]]](), "", way
+        found, error, parts = dict[int, tuple[_Note, list[Any]]](), "", way.parts
         self.figures.meets = False  # where one raises, the others do not
         ranks = range(int(meanwhile and not self._gathers), _run.world_size)
         more = len(parts) - len(ranks)  # which the first of them computes, too
@@ -232,9 +230,9 @@ class _DividedSteps:
                 self.figures.restore(self.figures.base)  # parts begin where the whole did
                 with _replaced(_run, comparing=True):
                     if number < 0:
-                        note = self._record(i, rows.inputs, checked=True)
+                        note = self._record(i, way.rows.inputs, checked=True)
                     else:
-                        note = self._record_part(i, rows, parts[number], 1.0, how, checked=True)
+                        note = self._record_part(i, way, parts[number], 1.0, checked=True)
                 found[number] = note, _cpu_copies(self.trained)
                 untold = any(change.is_untracked for change in note.changes.values())
                 if self.checked and (untold or self.checked.held.changed()):
@@ -246,9 +244,9 @@ class _DividedSteps:
         _read_losses([note for note, _ in found.values()])
         return found, error
 
-    def _why_no_parts(self, way: _Way, made: _Made, whole: Any, alone: list[Any] | None) -> str:
+    def _why_no_parts(self, way: _Division, made: _Made, whole: Any, alone: list[Any] | None) -> str:
         """Return why parts do not give the whole, or ""; ``alone``: its gradients, if they count. A collective."""
-        (rows, parts, _, (_, draws)), (found, error), learnt = way, made, self.rows
+        rows, parts, (found, error), learnt = way.rows, way.parts, made, self.rows
         _take_gradients(self.trained)
         self.figures.restore(self.figures.base)
         if len(parts) < 2:
@@ -260,7 +258,7 @@ class _DividedSteps:
         whole = of_parts.pop(-1, seen[0][-1])  # rank 0's, for all are to decide alike
         notes = [of_parts[number] for number in range(len(parts))]
         is_other = any(note.is_near or note.draws != whole.draws for note in notes)
-        if is_other or (whole.draws != _NOTHING and not draws):
+        if is_other or (whole.draws != _NOTHING and not way.drops):
             return _DRAWS
         tolerance, weights = _rounding(self.trainer), learnt.figure_weights(rows, parts)
         rules = learnt.narrow(rows, parts, [note.result[0] for note in notes], whole.result[0], tolerance)
@@ -286,15 +284,15 @@ class _DividedSteps:
         return figure and f"{figure} cannot be put together from the ranks' rows"
 
     def _record_part(
-        self, i: int, rows: _Rows, part: _Part, weight: float, how: _How, *, checked: bool = False
+        self, i: int, way: _Division, part: _Part, weight: float, *, checked: bool = False
     ) -> _Note:
         """Compute rows of a micro-batch, with a weight in backward(); on GPUs its dropout is this rank's own."""
-        trims, draws = how
-        inputs, accelerator = rows.of(part, trims=trims), self.trainer.accelerator
+        rows, accelerator = way.rows, self.trainer.accelerator
+        inputs = rows.of(part, trims=way.trims)
         backward = accelerator.backward
         near = torch.cuda.is_available() or rows.blocks > 1
         of = None if near else (part[0], part[-1] + 1, len(rows.lengths))
-        random = _run.dropout[1](of) if draws else contextlib.nullcontext(bool)
+        random = _run.dropout[1](of) if way.drops else contextlib.nullcontext(bool)
         drew: list[bool] = []
 
         def compute() -> torch.Tensor:

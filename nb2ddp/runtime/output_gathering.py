@@ -20,33 +20,32 @@ _ROUNDING = 1e-3  # of a number that the right way gives in 16 bits
 
 
 class _Joins:
-    """Learn from comparisons how to combine each output over the ranks.
+    """Learn from comparisons how to combine each output of a kind of call over the ranks.
 
-    Rows are all-gathered; a number is all-reduced with per-rank weights. An output is identified by its kind of call,
-    the structure of that call's outputs, and its number among them.
+    Rows are all-gathered; a number is all-reduced with per-rank weights. An output is identified by the structure of
+    the call's outputs, and its number among them.
     """
 
-    most_in_vain = 3
+    max_inconclusive_checks = 3
 
     def __init__(self) -> None:
-        # by kind of call: how many ways there were when it was last asked, and why; how often none was left out then
-        self.asked: dict[Any, tuple[int, set[Any]]] = {}
-        self.in_vain = Counter[Any]()
-        self.structures: dict[Any, set[str]] = {}  # of outputs, by kind of call
-        # by kind of call and leaf, one number: how far off each way to join it is
-        self.errors: dict[Any, dict[Any, _Ways]] = {}
-        # by kind of call: ways by which some rows counted more than others, and in how many calls that were compared
-        self.uneven: dict[Any, dict[Any, int]] = {}
-        # by kind of call, then by argument of integers: the least and the largest value that was compared
-        self.extremes: dict[Any, dict[int, tuple[float, float]]] = {}
-        # by kind of call and leaf: the dimension of its rows; None where it does not depend on the batch, as parameters
-        self.dims: dict[Any, dict[Any, int | None]] = {}
+        # how many ways there were when a check was last asked for, and why; how often it has then ruled out none
+        self.asked: tuple[int, set[Any]] = 0, set()
+        self.inconclusive = Counter[Any]()
+        self.structures = set[str]()  # of outputs that were compared
+        self.errors: dict[Any, _Ways] = {}  # by leaf, one number: how far off each way to join it is
+        # ways by which some rows counted more than others, and in how many calls that were compared
+        self.uneven: dict[Any, int] = {}
+        self.extremes: dict[int, tuple[float, float]] = {}  # by argument of integers, as far as compared
+        # by leaf: the dimension of its rows; None where it does not depend on the batch, as parameters
+        self.dims: dict[Any, int | None] = {}
+        self.draws = False  # random numbers, which can be those of the whole batch
 
-    def know(self, output: Any, kind: Any) -> bool:
+    def know(self, output: Any) -> bool:
         """Return whether an output of this structure was compared; nothing is known of one that comes later."""
-        return _structure(output) in self.structures.get(kind, ())
+        return _structure(output) in self.structures
 
-    def form(self, output: Any, kind: Any, rows: int) -> str:
+    def form(self, output: Any, rows: int) -> str:
         """Return how `join` treats a rank's output; all ranks have to agree on it.
 
         A number that is computed for no row, 0.0 say, needs no gradient where those of other ranks do.
@@ -54,70 +53,65 @@ class _Joins:
         structure, kinds = _structure(output), []
         for number, leaf in enumerate(pytree.tree_leaves(output)):
             if isinstance(leaf, torch.Tensor):
-                size, dim = [*leaf.shape], self.dims.get(kind, {}).get((structure, number), 0)
+                size, dim = [*leaf.shape], self.dims.get((structure, number), 0)
                 if dim is not None and size[dim : dim + 1] == [rows]:
                     size[dim] = "rows"
                 kinds.append((leaf.dtype, leaf.requires_grad, size))
         return f"{structure} {kinds}"
 
-    def ways(self, kind: Any) -> set[Any]:
-        """Return the ways to join a number that are right for some leaf of a kind of call."""
-        return {way for found in self.errors.get(kind, {}).values() for way in found}
+    @property
+    def ways(self) -> set[Any]:
+        """The ways to join a number that are right for some leaf."""
+        return {way for found in self.errors.values() for way in found}
 
-    def are_uncertain(self, parts: _Parts, kind: Any) -> int:
+    def are_uncertain(self, parts: _Parts) -> int:
         """Return whether the way to weight a number is uncertain for a batch: 1 where a few of its rows can tell.
 
         It is where ways that agreed so far give different results; where positions of an argument count unevenly in a
         way compared fewer than three times, since a mean may run over them; and where an argument holds a label that no
-        compared batch had: it may count in another way. What was asked several times in vain, for comparing has ruled
-        out no way, is not asked again.
+        compared batch had: it may count in another way. What several checks could not decide, since they have ruled out
+        no way, is not asked again.
         """
-        if not (ways := self.ways(kind)):
+        if not (ways := self.ways):
             return 0
-        if any(self.uneven[kind].get(way, 0) < 3 for way in parts.uneven_ways()):
+        if any(self.uneven.get(way, 0) < 3 for way in parts.uneven_ways()):
             return 2
         weights = [of_way for way, of_way in parts.weights().items() if way in ways and of_way]
-        known = self.extremes[kind]
-        why: set[Any] = {
-            number
-            for number, (least, most) in parts.extremes.items()
-            if least < known.get(number, (least, most))[0] or most > known.get(number, (least, most))[1]
-        }
+        why = set[Any]()
+        for number, (least, most) in parts.extremes.items():
+            known = self.extremes.get(number, (least, most))
+            if least < known[0] or most > known[1]:
+                why.add(number)
         pairs = [pair for other in weights[1:] for pair in zip(weights[0], other, strict=True)]
         if any(not abs(a - b) <= parts.least for a, b in pairs):
             why.add("ways")
-        count, asked = self.asked.pop(kind, (0, set()))
-        self.in_vain.update((kind, reason) for reason in asked if count == len(ways))
-        why = {reason for reason in why if self.in_vain[kind, reason] < self.most_in_vain}
-        self.asked[kind] = len(ways), why
+        count, asked = self.asked
+        self.inconclusive.update(asked if count == len(ways) else ())
+        why = {reason for reason in why if self.inconclusive[reason] < self.max_inconclusive_checks}
+        self.asked = len(ways), why
         return 2 if "ways" in why else int(bool(why))
 
-    def agree(self, parts: _Parts, kind: Any) -> bool:
+    def agree(self, parts: _Parts) -> bool:
         """Return whether all ways to weight a number give the same result for a batch, to which each rank adds."""
-        ways = [[parts.weights().get(way) for way in of] for of in self.errors.get(kind, {}).values()]
+        ways = [[parts.weights().get(way) for way in of] for of in self.errors.values()]
         return all(of is not None and 0.0 not in of and of == found[0] for found in ways for of in found)
 
-    def of(self, kind: Any) -> Any:
-        """Return what is known of a kind of call, for the other ranks to `take`."""
-        return copy.deepcopy([of.get(kind) for of in (self.errors, self.dims, self.structures, self.uneven)])
+    def known(self) -> Any:
+        """Return what comparisons have shown, for the other ranks to `take`."""
+        return copy.deepcopy((self.errors, self.dims, self.structures, self.uneven, self.draws))
 
-    def take(self, kind: Any, known: Any) -> None:
-        """Know of a kind of call what rank 0 knows, if anything: rounding may differ between GPUs."""
-        if known is not None:
-            self.errors[kind], self.dims[kind], self.structures[kind], self.uneven[kind] = known
+    def take(self, known: Any) -> None:
+        """Know what rank 0 knows: rounding may differ between GPUs."""
+        self.errors, self.dims, self.structures, self.uneven, self.draws = known
 
-    def compare(
-        self, whole: Any, own: Any, parts: _Parts, kind: Any, tolerance: Any
-    ) -> tuple[str | None, float]:
+    def compare(self, whole: Any, own: Any, parts: _Parts, tolerance: Any) -> tuple[str | None, float]:
         """Return what is wrong with joining the ranks' outputs, and the largest difference; note ways. A collective."""
         leaves, structure = _tensors(whole), _structure(whole)
-        self.structures.setdefault(kind, set()).add(structure)
-        uneven, known = self.uneven.setdefault(kind, {}), self.extremes.setdefault(kind, {})
-        errors, dims = self.errors.setdefault(kind, {}), self.dims.setdefault(kind, {})
-        uneven.update({way: uneven.get(way, 0) + 1 for way in parts.uneven_ways()})
+        self.structures.add(structure)
+        self.uneven.update({way: self.uneven.get(way, 0) + 1 for way in parts.uneven_ways()})
         for number, (least, most) in parts.extremes.items():
-            before = known.get(number, (least, most))
-            known[number] = min(least, before[0]), max(most, before[1])
+            before = self.extremes.get(number, (least, most))
+            self.extremes[number] = min(least, before[0]), max(most, before[1])
         mine = _tensors(own)
         numbers = [x.detach().cpu() if isinstance(x, torch.Tensor) and not x.ndim else None for x in mine]
         of_ranks = from_all_ranks((_structure(own), self._rows_of(whole, own, parts), numbers))
@@ -132,7 +126,7 @@ class _Joins:
             key = (structure, number)
             if not leaf.ndim:
                 parted = [of_rank[2][number] for of_rank in of_ranks]
-                found = self._errors(leaf.detach().cpu(), parted, parts, errors.get(key))
+                found = self._errors(leaf.detach().cpu(), parted, parts, self.errors.get(key))
                 difference = min(found.values(), default=math.inf)
                 # what 16 bits round is far below their tolerance in a mean over many values
                 most = min(tolerance(leaf), max(_ROUNDING, 10 * difference))
@@ -140,9 +134,9 @@ class _Joins:
                 if not ways:
                     problem = problem or "it gives a number that is no mean or sum over the rows of its batch"
                 else:
-                    errors[key] = ways
+                    self.errors[key] = ways
             elif rows is not None:
-                own_rows, dims[key] = _rows_first(mine[number], rows), rows
+                own_rows, self.dims[key] = _rows_first(mine[number], rows), rows
                 difference = _difference(leaf, _rows_first(_all_rows(own_rows, parts.sizes), rows))
                 if difference > tolerance(leaf):
                     problem = problem or "rows depend on one another, or lie where none were looked for"
@@ -151,7 +145,7 @@ class _Joins:
                 if difference > tolerance(leaf):
                     problem = problem or "an output has no row for each row of the batch"
                 else:
-                    dims[key] = None
+                    self.dims[key] = None
             largest = max(largest, difference)
         return problem, largest
 
@@ -184,16 +178,16 @@ class _Joins:
             found.append(others[0] if has else None)
         return found
 
-    def leave_out_a_rank(self, parts: _Parts, kind: Any) -> bool:
+    def leave_out_a_rank(self, parts: _Parts) -> bool:
         """Return whether a number is a mean to which a rank's rows add nothing: theirs is NaN, and its gradient too."""
-        return any(0.0 in _best_weights(ways, parts) for ways in self.errors.get(kind, {}).values())
+        return any(0.0 in _best_weights(ways, parts) for ways in self.errors.values())
 
-    def join(self, output: Any, parts: _Parts, kind: Any) -> Any:
+    def join(self, output: Any, parts: _Parts) -> Any:
         """Return the outputs of all rows from this rank's."""
         (joined, spec), structure = pytree.tree_flatten(output), _structure(output)
         for number, leaf in enumerate(_tensors(output)):
             key = (structure, number)
-            ways, dim = self.errors[kind].get(key), self.dims[kind].get(key)
+            ways, dim = self.errors.get(key), self.dims.get(key)
             if ways and isinstance(leaf, torch.Tensor) and not leaf.ndim:
                 total = _SumOverRanks.apply(leaf, _best_weights(ways, parts)[_run.rank])
                 joined[number] = total if isinstance(joined[number], torch.Tensor) else total.item()

@@ -1,5 +1,6 @@
 """Compute a call as one process does, and this rank's part of it, without effects: their outputs are compared."""
 
+import collections
 import contextlib
 import copy
 import functools
@@ -59,9 +60,10 @@ class _Trials:
     """
 
     def __init__(
-        self, model: torch.nn.Module, *, quiet: Callable[[torch.nn.Module], bool] | None, compiled: bool
-    ) -> None:
-        self.model, self.compiled = model, compiled
+        self, model: torch.nn.Module, compute: Callable[[_Parts, int, int], Any], *,
+        quiet: Callable[[torch.nn.Module], bool] | None, compiled: bool,
+    ) -> None:  # fmt: skip
+        self.model, self.compute, self.compiled = model, compute, compiled
         self.kept: list[str] = []  # what backward() does, or leaves differently for a part of a batch
         self.effects = _without_effects(model, quiet=quiet, parameters=True, graph=torch.is_grad_enabled())
 
@@ -80,7 +82,7 @@ class _Trials:
         self.state.put_back()
         return changes
 
-    def call(self, compute: Callable[[], Any], parts: _Parts, start: int, end: int) -> _Trial:
+    def call(self, parts: _Parts, start: int, end: int) -> _Trial:
         """Return what a call gives for some rows of a batch; an error is one of its results."""
         trial, seed, states = _Trial(end - start), torch.initial_seed(), set[str]()
 
@@ -108,7 +110,7 @@ class _Trials:
                 modes.enter_context(rows)
                 modes.enter_context(trial.reads)
                 began = time.monotonic()
-                trial.output = compute()
+                trial.output = self.compute(parts, start, end)
                 torch.cuda.synchronize() if torch.cuda.is_initialized() else None
                 trial.seconds = time.monotonic() - began
         except (Exception, _Effect) as error:
@@ -166,11 +168,7 @@ def _gradients(output: Any, parameters: list[Any]) -> list[Any] | None:
 
 
 def _gradients_apart(
-    trials: _Trials,
-    compute: Callable[[_Parts, int, int], Callable[[], Any]],
-    join: Callable[[Any, _Parts], Any],
-    parts: _Parts,
-    parameters: dict[str, Any],
+    trials: _Trials, join: Callable[[Any, _Parts], Any], parts: _Parts, parameters: dict[str, Any]
 ) -> tuple[float, str] | None:
     """Return how far the mean of the ranks' gradients is from that of a whole batch, relative to the largest value.
 
@@ -178,7 +176,7 @@ def _gradients_apart(
     gives none. A collective.
     """
     own, values = parts.ranges[_run.rank], list(parameters.values())
-    whole = trials.call(compute(parts, 0, parts.rows), parts, 0, parts.rows)
+    whole = trials.call(parts, 0, parts.rows)
     expected, why = None, ""
     try:
         with contextlib.suppress(Exception), _ending_at_effects():
@@ -186,7 +184,7 @@ def _gradients_apart(
     except _Effect as effect:
         why = str(effect).replace("forward()", "backward()")
     whole.output, whole.changes = None, trials.take_changes()
-    part = trials.call(compute(parts, *own), parts, *own)
+    part = trials.call(parts, *own)
     of_ranks = from_all_ranks((why, bool(why or whole.error or part.error or expected is None)))
     trials.kept = [why for why, _ in of_ranks if why]
     if any(fails for _, fails in of_ranks):
@@ -213,8 +211,7 @@ class _Comparison:
 
     def __init__(self, model: Any, run: Any) -> None:
         self.model, self.run = model, run
-        self.joins = _Joins()
-        self.draws = set[Any]()  # kinds of calls with random numbers that can be those of the whole batch
+        self.joins = collections.defaultdict[Any, _Joins](_Joins)  # by kind of call
         self.pace: dict[Any, float] = {}  # by kind of call: the least seconds for a row
         # kinds of calls in which Python sees values of the rows: how often ranks saw others, and it was right
         self.reads: dict[Any, int] = {}
@@ -239,7 +236,7 @@ class _Comparison:
         compare = functools.partial(self._compare, kind=kind, gradients=not asks)
         found = compare(parts) if not few else compare(some(extreme=True)) if asks else None
         expected = None if few else self.expected
-        if not asks and from_main_process(lambda: bool(self.joins.ways(kind)) and not (found and found[0])):
+        if not asks and from_main_process(lambda: bool(self.joins[kind].ways) and not (found and found[0])):
             of_unlike = compare(some(unlike=True))
             if not of_unlike[0] or self.of_one_way:
                 found = of_unlike if few or of_unlike[0] else found
@@ -251,12 +248,12 @@ class _Comparison:
         grad, compiled = torch.is_grad_enabled(), bool(self.compiled) or _is_compiled(self.model.modules())
         # these may draw random numbers where they train, in ways that cannot be told
         for quiet in (None, _keeps_rows_apart) if self.model.training and grad else (None,):
-            with _Trials(self.model, quiet=quiet, compiled=compiled) as trials:
+            with _Trials(self.model, self._call, quiet=quiet, compiled=compiled) as trials:
                 problem, difference, whole = self._compare_outputs(trials, parts, kind)
                 if problem is None and (whole.drawn or whole.from_given) and quiet is None:
-                    self.draws.add(kind)
+                    self.joins[kind].draws = True
                 elif whole.drawn:
-                    self.draws.discard(kind)
+                    self.joins[kind].draws = False
                 apart = None
                 if problem is None and gradients and grad and _checks.is_on:
                     problem, apart = self._compare_gradients(trials, parts, kind, whole.in_16_bits)
@@ -280,22 +277,22 @@ class _Comparison:
         return all(_difference(a, b) <= expected[1](a) for a, b in pairs if isinstance(a, torch.Tensor))
 
     def _compare_outputs(self, trials: _Trials, parts: _Parts, kind: Any) -> tuple[str | None, float, _Trial]:
-        own, self.writes, self.places = parts.ranges[_run.rank], False, False
-        whole = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
+        own, joins, self.writes, self.places = parts.ranges[_run.rank], self.joins[kind], False, False
+        whole = trials.call(parts, 0, parts.rows)
         begins = any(_begins_a_graph(leaf) for leaf in pytree.tree_leaves(whole.output))
         whole.output = _without_graph(whole.output)
         of_parameters = whole.changes.keys() & dict(self.model.named_parameters())
         moves = from_all_ranks((bool(whole.changes), bool(of_parameters)))
         self.moves["of_library"] |= any(changes for changes, _ in moves)
         self.moves["parameters"] |= any(of for _, of in moves)
-        part = trials.call(self._call(parts, *own), parts, *own)
+        part = trials.call(parts, *own)
         seconds = min(whole.seconds, part.seconds * _run.world_size)  # the first one may have taken longer
         self.pace[kind] = min(seconds / parts.rows, self.pace.get(kind, math.inf))
-        form = None if part.error is not None else self.joins.form(part.output, kind, parts.sizes[_run.rank])
+        form = None if part.error is not None else joins.form(part.output, parts.sizes[_run.rank])
         part.output = _without_graph(part.output)
         kept = _left_differently(self.model, whole, part)
         if kept:  # by itself, as a time that is measured? The whole batch once more
-            again = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
+            again = trials.call(parts, 0, parts.rows)
             by_itself = _left_differently(self.model, whole, again)
             kept = [name for name in kept if name not in by_itself]
         if self.writes:
@@ -333,14 +330,14 @@ class _Comparison:
         if why := _unjoinable(whole.output) or begins * "it returns a tensor that gradients may be asked for":
             return why, math.inf, whole
         tolerance = _tolerance_of(whole.in_16_bits, 0.0)
-        problem, difference = self.joins.compare(whole.output, part.output, parts, kind, tolerance)
+        problem, difference = joins.compare(whole.output, part.output, parts, tolerance)
         problem, difference = from_main_process(lambda: (problem, difference))
         if problem is not None and difference < math.inf:  # as far as one process is from itself?
-            again = trials.call(self._call(parts, 0, parts.rows), parts, 0, parts.rows)
+            again = trials.call(parts, 0, parts.rows)
             floor = from_main_process(lambda: _furthest(whole.output, again.output))
             if floor:
                 tolerance = _tolerance_of(whole.in_16_bits, 4 * floor)
-                found_now = self.joins.compare(whole.output, part.output, parts, kind, tolerance)
+                found_now = joins.compare(whole.output, part.output, parts, tolerance)
                 problem, difference = from_main_process(lambda: found_now)
         if names := next((of_rank[1] for of_rank in of_ranks if of_rank[1]), None):
             return f"{_IT_KEEPS} `{names[0]}` {_KEEPS}", math.inf, whole
@@ -351,10 +348,9 @@ class _Comparison:
         """Compare gradients: of a few rows, and of the whole batch where these differ."""
         trained, apart = _trained_by_name(self.model), None
         for some in dict.fromkeys((parts.some(4 * _run.world_size), parts)):
-            if not some.known or not self.joins.agree(some, kind):
+            if not some.known or not self.joins[kind].agree(some):
                 continue
-            join = functools.partial(self.joins.join, kind=kind)
-            apart = _gradients_apart(trials, self._call, join, some, trained)
+            apart = _gradients_apart(trials, self.joins[kind].join, some, trained)
             if trials.kept:
                 return trials.kept[0], None
             most = 0.1 if in_16_bits else _narrowed(3e-3, "gradients")
@@ -365,15 +361,12 @@ class _Comparison:
             return None, None
         return f"the gradient of `{apart[1]}` is another one than that of the whole batch", apart[0]
 
-    def _call(self, parts: _Parts, start: int, end: int) -> Callable[[], Any]:
-        def compute() -> Any:
-            given = pytree.tree_map(_cut_off, parts.of(start, end))
-            before = _versions(given)
-            output = self.run()(*given, has_rows=end - start < parts.rows)
-            self.writes |= _versions(given) != before
-            return output
-
-        return compute
+    def _call(self, parts: _Parts, start: int, end: int) -> Any:
+        given = pytree.tree_map(_cut_off, parts.of(start, end))
+        before = _versions(given)
+        output = self.run()(*given, has_rows=end - start < parts.rows)
+        self.writes |= _versions(given) != before
+        return output
 
 
 _FEW_ROWS = 4  # of each rank, where not all rows of a batch are compared

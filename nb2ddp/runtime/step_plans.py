@@ -26,6 +26,16 @@ class _Unit(NamedTuple):
     rank: int
 
 
+class _Division(NamedTuple):
+    """How the rows of a micro-batch are divided, and how the parts are computed."""
+
+    rows: _Rows
+    parts: list[_Part]
+    trims: bool = False  # each part leaves out the padding that all of its rows have
+    drops: bool = False  # each part drops out what the whole does
+    shows_trims: bool | None = None  # whether padding may be left out, if these parts give the whole
+
+
 def _planned(
     whole: list[_Rows], divisible: dict[int, _Rows], *, trims: bool, left_out: Collection[int] = ()
 ) -> list[_Unit]:

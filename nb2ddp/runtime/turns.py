@@ -29,7 +29,7 @@ from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _replaced, _run, _warn, _warn_once
 from nb2ddp.runtime.script_location import _is_own
 from nb2ddp.runtime.spot_checks import _checks
-from nb2ddp.runtime.step_plans import _equal_parts, _Unit
+from nb2ddp.runtime.step_plans import _Division, _equal_parts, _Unit
 from nb2ddp.runtime.summed_gradients import (
     _add_gradients,
     _gradient_error,
@@ -214,8 +214,8 @@ class _Turns(_DividedSteps):
                 made[i, part] = self._record(i, self.samples[i])
             elif rank == _run.rank and part is not None:
                 weight = weights[i][self.rows.rules[0]][parts[i].index(part)]
-                how = self.rows.trims is True, self.rows.drops
-                made[i, part] = self._record_part(i, self.batches[i], part, weight, how)
+                way = _Division(self.batches[i], parts[i], self.rows.trims is True, self.rows.drops)
+                made[i, part] = self._record_part(i, way, part, weight)
         wholes = {i: note for (i, part), note in made.items() if part is None}
         of_parts = [note for (_, part), note in made.items() if part is not None]
         is_unknown = figures.unknown(wholes, len(self.samples)) or not self.rows.knows(of_parts)
