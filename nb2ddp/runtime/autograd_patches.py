@@ -52,7 +52,7 @@ def _average_asked_gradients() -> None:
         asked = [inputs] if isinstance(inputs, torch.Tensor) or not divided else list(inputs)
         sources = [_source(given, tensor) if divided else None for tensor in asked]
         of = [tensor if source is None else source for tensor, source in zip(asked, sources, strict=True)]
-        with _replaced(_backward, asks=True):
+        with _replaced(_backward, is_paused=True):
             found = grad(outputs, of if divided else inputs, *args, **options)  # frees the graph
         if not divided:
             return found

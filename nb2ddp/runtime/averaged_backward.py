@@ -155,13 +155,13 @@ class _Backward:
 
     def __init__(self) -> None:
         self.armed: dict[_Averaging, bool] = {}  # whether all calls that were reached were computed whole
-        self.lives: Any = lambda: None  # the token of the backward() under way
+        self.under_way: Any = lambda: None  # the token of the backward() under way
         self.launched = 0
-        self.proved = 0  # how many exchanged gradients were compared with the mean of the ranks' own
-        self.apart: Any = None  # the largest difference that was found, on the device
+        self.verified = 0  # how many exchanged gradients were compared with the mean of the ranks' own
+        self.error: Any = None  # the largest difference that was found, on the device
         self.unread = 0  # how many backward() have added to it
-        self.said = False
-        self.asks = False  # `torch.autograd.grad` leaves nothing in parameters
+        self.has_failed = False
+        self.is_paused = False  # `torch.autograd.grad` leaves nothing in parameters
         # whose gradients are to be exchanged later in the step, and whether all its calls were computed whole
         self.pending: dict[_Averaging, bool] = {}
         self.steps, self.count = 0, 0  # of optimizers, and how many backward() there were since
@@ -169,13 +169,13 @@ class _Backward:
         self.defers = False  # whether more are expected before the next step
 
     def arm(self, averaging: _Averaging, *, whole: bool) -> None:
-        if self.asks:
+        if self.is_paused:
             return
-        if self.lives() is None:
+        if self.under_way() is None:
             engine: Any = torch.autograd.Variable._execution_engine
             token = set[Any]()  # lives as long as the backward() does, which may fail
             engine.queue_callback(functools.partial(self.finish, token))
-            self.armed, self.launched, self.lives = {}, 0, weakref.ref(token)
+            self.armed, self.launched, self.under_way = {}, 0, weakref.ref(token)
             self._count()
         if averaging not in self.armed:
             averaging.task = torch._C._current_graph_task_id()
@@ -211,7 +211,7 @@ class _Backward:
 
     def finish(self, token: Any, error: BaseException | None = None) -> None:
         """Exchange the other buckets, and give the parameters the averages; raise the ``error`` of any rank."""
-        armed, self.armed, self.lives = self.armed, {}, lambda: None  # a frame may keep the token
+        armed, self.armed, self.under_way = self.armed, {}, lambda: None  # a frame may keep the token
         of_rows = not all(whole := [*armed.values()])
         for averaging in [of for of in armed if self.defers and not of.sparse]:
             self.pending[averaging] = armed.pop(averaging)
@@ -237,13 +237,13 @@ class _Backward:
                 bucket.launch(whole=armed[averaging])
         with torch.no_grad():
             divided = [p for of, bucket in buckets if not armed[of] for p in bucket.parameters]
-            used, proved, expected = self._exchange_sums(divided)
+            used, chosen, expected = self._exchange_sums(divided)
             rest = iter(used)
             for averaging, bucket in buckets:
                 whole = armed[averaging]
                 of_bucket = [p.grad is not None if whole else next(rest) for p in bucket.parameters]
                 bucket.take(whole=whole, used=of_bucket)
-            self._prove(proved, expected)
+            self._verify(chosen, expected)
         for averaging in armed:
             _average_unseen(averaging.sparse)
 
@@ -251,36 +251,36 @@ class _Backward:
         """Return which parameters any rank's rows reach; and some, in turn, with the mean of their gradients' sums."""
         if not divided:
             return [], [], None
-        proved = [divided[(self.proved + n) % len(divided)] for n in range(min(_PROVED, len(divided)))]
-        self.proved += len(proved)
+        chosen = [divided[(self.verified + n) % len(divided)] for n in range(min(_VERIFIED, len(divided)))]
+        self.verified += len(chosen)
         own = [p.grad is not None for p in divided]
         # numbers from Python are copied to a GPU when all before is done: for all alike there is no need
-        flags = torch.ones(len(own), dtype=torch.float64, device=proved[0].device)
+        flags = torch.ones(len(own), dtype=torch.float64, device=chosen[0].device)
         if not all(own):
-            flags = torch.tensor(own, dtype=torch.float64, device=proved[0].device)
-        both = torch.cat([flags, _sums(proved).flatten().to(flags.device)])
+            flags = torch.tensor(own, dtype=torch.float64, device=chosen[0].device)
+        both = torch.cat([flags, _sums(chosen).flatten().to(flags.device)])
         dist.all_reduce(both)
         used = own if all(own) else [count > 0 for count in both[: len(own)].tolist()]
-        return used, proved, both[len(own) :].view(-1, 2) / _run.world_size
+        return used, chosen, both[len(own) :].view(-1, 2) / _run.world_size
 
-    def _prove(self, proved: list[Any], expected: Any) -> None:
+    def _verify(self, chosen: list[Any], expected: Any) -> None:
         """Compare gradients that were exchanged with what they should be. The GPU is waited for now and then."""
-        if not proved or not _checks.is_on:
+        if not chosen or not _checks.is_on:
             return
-        apart = (_sums(proved)[:, 0].to(expected.device) - expected[:, 0]).abs() / expected[:, 1]
-        apart = apart.nan_to_num(nan=0.0, posinf=0.0).max()
-        self.apart = apart if self.apart is None else torch.maximum(self.apart, apart.to(self.apart.device))
+        error = (_sums(chosen)[:, 0].to(expected.device) - expected[:, 0]).abs() / expected[:, 1]
+        error = error.nan_to_num(nan=0.0, posinf=0.0).max()
+        self.error = error if self.error is None else torch.maximum(self.error, error.to(self.error.device))
         self.unread += 1
-        if not self.apart.is_cuda or self.unread >= _READ_AFTER:
+        if not self.error.is_cuda or self.unread >= _READ_AFTER:
             self.read()
 
     def read(self) -> None:
         """Say it where the gradients that the ranks took were not the mean of their own."""
-        apart, self.apart, self.unread = 0.0 if self.apart is None else float(self.apart), None, 0
-        if apart > 1e-3 and not self.said:
-            self.said = True
+        error, self.error, self.unread = 0.0 if self.error is None else float(self.error), None, 0
+        if error > 1e-3 and not self.has_failed:
+            self.has_failed = True
             _checks.failed(
-                f"the ranks' gradients were not averaged: the sum of one is off by {apart:.0e} of its size. What was "
+                f"the ranks' gradients were not averaged: the sum of one is off by {error:.0e} of its size. What was "
                 "trained is not the notebook's run"
             )
 
@@ -305,7 +305,7 @@ _RAISES = (
     "backward() raises an error for one rank's rows: if gradients inside of forward() decide that by their size, they "
     "are {} times as large there as in one process"
 )
-_PROVED = 4  # gradients in each backward()
+_VERIFIED = 4  # gradients in each backward()
 _READ_AFTER = 32  # backward() on GPUs
 _backward = _Backward()
 _Unexchanged.exchange.append(_backward.flush)

@@ -16,25 +16,25 @@ from nb2ddp.runtime.summed_gradients import _persistent
 class _Held:
     """A model's buffers, and the modules, optimizers and large tensors held beside it, before a step."""
 
-    def __init__(self, of: Any, *, looks: bool) -> None:
+    def __init__(self, of: Any, *, by_value: bool) -> None:
         self.buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in of.buffers]
         self.trainer, self.parameters, self.figures = of.trainer, of.trained, of.figures
         self.trained = {id(tensor) for tensor in (*of.trained, *of.of_model, *of.buffers)}
-        self.looks = looks  # at values too: who writes to `.data` leaves no trace
-        self.marks, self.places = self._marks(), self._marks_of(self.parameters)
+        self.by_value = by_value  # not by versions alone: who writes to `.data` leaves no trace
+        self.before, self.trained_before = self._versions(), self._versions_of(self.parameters)
 
     def changed(self) -> str:
         """Return what is wrong, or ""."""
         if any(buffer._version != version for buffer, version, _ in self.buffers):
             return "the model keeps running statistics of its batches, as a batch norm does"
-        now = self._marks()
-        other = [key for key in {**self.marks, **now} if self.marks.get(key) != now.get(key)]
-        names = [key[0] for key in other if not key[1] or {key} <= self.marks.keys() & now.keys()]
+        now = self._versions()
+        other = [key for key in {**self.before, **now} if self.before.get(key) != now.get(key)]
+        names = [key[0] for key in other if not key[1] or {key} <= self.before.keys() & now.keys()]
         return next((f"a micro-batch changes {name}, which later ones may read" for name in names), "")
 
     def has_moved(self) -> bool:
         """Return whether a micro-batch has written to trained parameters: and back, but for rounding, as SAM does."""
-        return bool(self.places != self._marks_of(self.parameters))
+        return bool(self.trained_before != self._versions_of(self.parameters))
 
     def put_back(self) -> None:
         """Undo what micro-batches changed of the buffers."""
@@ -42,11 +42,11 @@ class _Held:
             for buffer, _, copied in self.buffers:
                 buffer.copy_(copied)
 
-    def _marks(self) -> dict[tuple[str, int], Any]:
-        return {key: self._marks_of(self._tensors(value)) for key, value in self._values()}
+    def _versions(self) -> dict[tuple[str, int], Any]:
+        return {key: self._versions_of(self._tensors(value)) for key, value in self._values()}
 
-    def _marks_of(self, tensors: list[Any]) -> Any:
-        return [(id(of), getattr(of, "_version", 0), self.looks and _content(of)) for of in tensors]
+    def _versions_of(self, tensors: list[Any]) -> Any:
+        return [(id(of), getattr(of, "_version", 0), self.by_value and _content(of)) for of in tensors]
 
     def _values(self) -> Iterator[tuple[tuple[str, int], Any]]:
         """Yield values, each with its name, and with its id where only that counts which is changed in place."""
@@ -68,7 +68,7 @@ class _Held:
         if not isinstance(value, torch.nn.Module):
             is_known = isinstance(value, torch.optim.Optimizer) or id(value) in self.trained
             return [] if is_known else [value]
-        if self.looks or value not in _of_held_modules:  # a walk through a large model takes milliseconds
+        if self.by_value or value not in _of_held_modules:  # a walk through a large model takes milliseconds
             every = [*value.parameters(), *_persistent(value)]
             _of_held_modules[value] = [tensor for tensor in every if id(tensor) not in self.trained]
         return _of_held_modules[value]

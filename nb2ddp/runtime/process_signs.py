@@ -52,10 +52,10 @@ _BUSY = 0.02  # share of a CPU: who uses less waits
 
 
 class _Wait(NamedTuple):
-    """What a thread does. ``comes``: it goes on by itself; ``bounded``: only because a timeout ends the wait."""
+    """What a thread does. ``goes_on``: by itself; ``bounded``: only because a timeout ends the wait."""
 
     what: str
-    comes: bool
+    goes_on: bool
     bounded: bool = False
 
 
@@ -76,17 +76,17 @@ def _wait_of(pid: int, thread: int) -> _Wait:
         # "running", a call that seldom waits, or one that may not be seen
         return _Wait("waits for something outside", True)
     values = [int(value, 16) for value in given]
-    comes = bounded = bound > 0 and values[bound] not in _ENDLESS
+    goes_on = bounded = bound > 0 and values[bound] not in _ENDLESS
     if what == "waits for the lock of a file":
-        comes = not _has_locked(pid, values[0])
+        goes_on = not _has_locked(pid, values[0])
     elif what == "waits for a signal":
-        comes = bounded or (pid == os.getpid() and signal.getitimer(signal.ITIMER_REAL)[0] > 0)
+        goes_on = bounded or (pid == os.getpid() and signal.getitimer(signal.ITIMER_REAL)[0] > 0)
     elif what in ("poll", "epoll", "file"):
         outside = {_outside(pid, number) for number in _waited_files(pid, what, values)}
         if outside & {_FAR, _NEAR}:
             return _Wait(_FAR if _FAR in outside else _NEAR, True)
         what = "waits for another process or thread"
-    return _Wait(what, comes or what == "sleeps", bounded)
+    return _Wait(what, goes_on or what == "sleeps", bounded)
 
 
 def _fields(path: str) -> list[str]:
@@ -210,28 +210,28 @@ class _Signs:
         if busy or meets:
             lives = not spins and (busy or wait.what == "computes")
             return lives, False, wait.what if meets else "computes"
-        seen, frames = [self._comes(self._main, self._main, wait, serves=False)], sys._current_frames()
+        seen, frames = [self._judged(self._main, self._main, serves=False)], sys._current_frames()
         for thread in threading.enumerate():
             number = thread.native_id or self._main
             if number != self._main and not thread.name.startswith("nb2ddp "):
                 own = next(_script_frames(frames.get(thread.ident or 0)), None)  # the notebook's own code
                 with contextlib.suppress(OSError):
-                    found = _wait_of(self._main, number)
-                    seen.append(self._comes(self._main, number, found, serves=thread.daemon and not own))
+                    seen.append(self._judged(self._main, number, serves=thread.daemon and not own))
         what = self._children(wait, since, seen)
-        coming = [found.bounded for found in seen if found.comes]
-        return not all(coming), bool(coming), what
+        bounded = [found.bounded for found in seen if found.goes_on]
+        return not all(bounded), bool(bounded), what
 
-    def _comes(self, pid: int, thread: int, wait: _Wait, *, serves: bool) -> _Wait:
-        """Return a thread's wait; one that goes on no more where its timeout has ended several times for nothing.
+    def _judged(self, pid: int, thread: int, *, serves: bool) -> _Wait:
+        """Return a thread's wait; it does not go on where its timeout has ended several times for nothing.
 
         ``serves``: a thread of a library, in the background; its repeated sleeps and its servers do not count.
         """
+        wait = _wait_of(pid, thread)
         with open(f"/proc/{pid}/task/{thread}/status", encoding="ascii", errors="replace") as file:
             woken = int(file.read().rpartition("\nvoluntary_ctxt_switches:")[2].split()[0])
         renewed = woken - self.woken.setdefault((pid, thread), woken) > 1
         idles = serves and (wait.what == _NEAR or (renewed and wait.what != _FAR))
-        return wait._replace(comes=wait.comes and not idles and not (renewed and wait.bounded))
+        return wait._replace(goes_on=wait.goes_on and not idles and not (renewed and wait.bounded))
 
     def _children(self, wait: _Wait, since: float, seen: list[_Wait]) -> str:
         """Add what the processes below this one do, as far as it waits for them; return what the main thread does."""
@@ -245,8 +245,7 @@ class _Signs:
                 if cpu - before.get(child, cpu) > _BUSY * since * os.sysconf("SC_CLK_TCK"):
                     seen.append(_Wait("computes", True))
                 for thread in map(int, os.listdir(f"/proc/{child}/task")):
-                    found = _wait_of(child, thread)
-                    seen.append(self._comes(child, thread, found, serves=serves or thread != child))
+                    seen.append(found := self._judged(child, thread, serves=serves or thread != child))
                     if thread == child and child in workers:
                         what = f"waits for its process {child}, which {found.what}"
         return what

@@ -38,9 +38,9 @@ class _Run:
         self.one_disk = os.environ.get("NB2DDP_SHARED_FS") != "0"
         self.pid = os.getpid()
         self.meetings = collections.Counter[str]()  # how many came, by what their keys begin with
-        self.alone = 0  # depth of blocks that this rank runs without the others
-        self.first: Any = None  # where rank 0 runs a block first, and the others later: its _Meeting
-        self.repeats = False  # whether they do there what rank 0 does alone
+        self.alone = 0  # depth of blocks that this rank runs without the others, as `main_process_only`
+        self.first: Any = None  # in a block that rank 0 runs before the others do, its _Meeting
+        self.repeats = False  # whether they do there, too, what rank 0 does alone: `in_turn`
         self.steps = 0  # of all optimizers
         self.steps_of = collections.Counter[str]()  # of each optimizer, since the replicas were compared
         self.numbers = weakref.WeakKeyDictionary[Any, str]()  # of optimizers, by their first steps

@@ -17,8 +17,8 @@ from nb2ddp.runtime.run_state import _replaced, _run, _warn
 from nb2ddp.runtime.script_location import _script_frames
 
 _splits = _run.divided
-# of modules: whether they are inside of a call that may be divided, what finds those that train; how rows are read,
-# and in this thread, whether they are just now: another may read ahead while the model is called
+# what is known of the calls of modules: whether they are inside of one that may be divided; what finds the models that
+# train; whether rows are read whole; and in each thread whether it reads rows just now, beside a model that is called
 _calls = types.SimpleNamespace(are_inside=False, search=None, reads_whole=False, of_thread=threading.local())
 
 

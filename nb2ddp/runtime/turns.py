@@ -105,7 +105,7 @@ class _Turns(_DividedSteps):
         is_due = is_due and (not self.is_compared or self._may(self._of_check(), most if is_again else step))
         base = self.figures.base = self.figures.snapshot()
         start, kept = _random_state(), _take_gradients(self.trained)
-        held = _Held(self, looks=is_due or not step)
+        held = _Held(self, by_value=is_due or not step)
         for i in left if self._meets else self._divisible():
             if self.rows.is_unsure(self.batches[i], _equal_parts(self.batches[i])):
                 is_due, self.doubtful = True, i

@@ -283,7 +283,7 @@ def _silence_allowed(beat: dict[str, Any]) -> float:
     if beat["host"] != socket.gethostname() or sys.platform != "linux":
         return max(120.0, _PATIENCE)
     with contextlib.suppress(OSError):
-        return _LIMIT if _wait_of(beat["pid"], beat["pid"]).comes else _PATIENCE
+        return _LIMIT if _wait_of(beat["pid"], beat["pid"]).goes_on else _PATIENCE
     return 5.0
 
 
