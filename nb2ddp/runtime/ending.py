@@ -23,7 +23,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from nb2ddp.runtime.process_signs import _descendants, _fields, _state
+from nb2ddp.runtime.process_signs import _descendants, _stat, _state
 from nb2ddp.runtime.replicas import check_replicas
 from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _run, _warn, is_main_process
 from nb2ddp.runtime.script_location import _place
@@ -249,7 +249,7 @@ def _kill_stopped(peers: Iterable[dict[str, Any]]) -> None:
     """Kill ranks of this torchrun that a signal has stopped: they take no SIGTERM, and torchrun waits 30 s for it."""
     for peer in peers:
         with contextlib.suppress(OSError):
-            stopped = peer["host"] == socket.gethostname() and _fields(f"/proc/{peer['pid']}/stat")[:2]
+            stopped = peer["host"] == socket.gethostname() and _stat(peer["pid"])[:2]
             if stopped == ["T", str(os.getppid())]:
                 os.kill(peer["pid"], signal.SIGKILL)
 

@@ -65,12 +65,11 @@ def _wait_of(pid: int, thread: int) -> _Wait:
     Raises:
         OSError: it has ended, or this is not Linux.
     """
-    state, *_ = _fields(f"/proc/{pid}/task/{thread}/stat")
+    state, *_ = _stat(f"{pid}/task/{thread}")
     if state != "S":
         return _Wait(_STATES.get(state, "computes"), state not in "TZX")
     try:
-        with open(f"/proc/{pid}/task/{thread}/syscall", encoding="ascii") as file:
-            number, *given = file.read().split()
+        number, *given = _proc(f"{pid}/task/{thread}/syscall").split()
         what, bound = _CALLS[int(number)]
     except (OSError, ValueError, KeyError):
         # "running", a call that seldom waits, or one that may not be seen
@@ -89,16 +88,21 @@ def _wait_of(pid: int, thread: int) -> _Wait:
     return _Wait(what, goes_on or what == "sleeps", bounded)
 
 
-def _fields(path: str) -> list[str]:
-    """Return the fields of a ``stat`` file, from the state on."""
-    with open(path, encoding="ascii", errors="replace") as file:
-        return file.read().rpartition(")")[2].split()
+def _proc(path: str) -> str:
+    """Return what stands in a file below /proc."""
+    with open(f"/proc/{path}", encoding="ascii", errors="replace") as file:
+        return file.read()
+
+
+def _stat(process: int | str) -> list[str]:
+    """Return the fields of a process's or a thread's ``stat`` file, from the state on."""
+    return _proc(f"{process}/stat").rpartition(")")[2].split()
 
 
 def _state(pid: int) -> str:
     """Return a process's state: T (stopped), t (held by a debugger), Z ...; "" for one that is gone."""
     with contextlib.suppress(OSError):
-        return _fields(f"/proc/{pid}/stat")[0]
+        return _stat(pid)[0]
     return "" if sys.platform == "linux" else "S"
 
 
@@ -107,8 +111,8 @@ def _waited_files(pid: int, kind: str, values: list[int]) -> Iterator[int]:
     if kind == "file":
         yield values[0]
     elif kind == "epoll":
-        with open(f"/proc/{pid}/fdinfo/{values[0]}", encoding="ascii") as file:
-            yield from (int(number) for number in re.findall(r"^tfd:\s*(\d+)", file.read(), re.MULTILINE))
+        watched = re.findall(r"^tfd:\s*(\d+)", _proc(f"{pid}/fdinfo/{values[0]}"), re.MULTILINE)
+        yield from map(int, watched)
     else:
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
             memory.seek(values[0])
@@ -128,12 +132,11 @@ def _outside(pid: int, number: int) -> str:
             return _FAR
         inode = target.partition("[")[2].rstrip("]")
         for table in ("tcp", "tcp6", "udp", "udp6") if target.startswith("socket:") else ():
-            with open(f"/proc/{pid}/net/{table}", encoding="ascii") as file:
-                for row in map(str.split, file):
-                    if row[9] == inode and row[3] != "0A":  # 0A: it listens, as servers do
-                        if not row[2].startswith(_LOOPBACK):
-                            return _FAR
-                        return "" if table.startswith("tcp") and _is_served_here(pid, row) else _NEAR
+            for row in map(str.split, _proc(f"{pid}/net/{table}").splitlines()):
+                if row[9] == inode and row[3] != "0A":  # 0A: it listens, as servers do
+                    if not row[2].startswith(_LOOPBACK):
+                        return _FAR
+                    return "" if table.startswith("tcp") and _is_served_here(pid, row) else _NEAR
     except OSError:
         return _FAR
     return ""
@@ -147,8 +150,7 @@ def _is_served_here(pid: int, row: list[str]) -> bool:
     """
     ends, found, listen = (row[2][-13:], row[1][-13:]), [], []
     for table in ("tcp", "tcp6"):
-        with open(f"/proc/{pid}/net/{table}", encoding="ascii") as file:
-            rows = [line.split() for line in file]
+        rows = [line.split() for line in _proc(f"{pid}/net/{table}").splitlines()]
         found += [other[9] for other in rows if (other[1][-13:], other[2][-13:]) == ends and other[9] != "0"]
         listen += [other[9] for other in rows if other[3] == "0A" and other[1][-5:] == row[2][-5:]]
     return any(_holds(f"socket:[{inode}]") for inode in found or listen)
@@ -166,8 +168,8 @@ def _holds(target: str) -> bool:
 def _has_locked(pid: int, number: int) -> bool:
     """Return whether this process and those below it alone hold the lock of a file that a process waits for."""
     inode, own = os.stat(f"/proc/{pid}/fd/{number}").st_ino, {os.getpid(), *dict(_descendants(os.getpid()))}
-    with open("/proc/locks", encoding="ascii") as file:
-        held = [line.split() for line in file if f":{inode} " in line and "->" not in line]
+    locks = _proc("locks").splitlines()
+    held = [line.split() for line in locks if f":{inode} " in line and "->" not in line]
     return bool(held) and all(int(lock[4]) in own for lock in held)
 
 
@@ -186,9 +188,8 @@ class _Signs:
         """Return whether a megabyte was read or written since the last time, or 16 MB of memory were taken or freed."""
         files = memory = 0
         with contextlib.suppress(OSError):
-            files = _io(f"/proc/self/task/{self._main}/io")["rchar"] + _io("/proc/self/io")["wchar"]
-            with open("/proc/self/statm", encoding="ascii") as file:
-                memory = int(file.read().split()[1]) * 4096
+            files = _io(f"self/task/{self._main}")["rchar"] + _io("self")["wchar"]
+            memory = int(_proc("self/statm").split()[1]) * 4096
         done = files - self._files > 2**20 or abs(memory - self._memory) > 2**24
         if done:
             self._files, self._memory = files, memory
@@ -227,8 +228,8 @@ class _Signs:
         ``serves``: a thread of a library, in the background; its repeated sleeps and its servers do not count.
         """
         wait = _wait_of(pid, thread)
-        with open(f"/proc/{pid}/task/{thread}/status", encoding="ascii", errors="replace") as file:
-            woken = int(file.read().rpartition("\nvoluntary_ctxt_switches:")[2].split()[0])
+        status = _proc(f"{pid}/task/{thread}/status")
+        woken = int(status.rpartition("\nvoluntary_ctxt_switches:")[2].split()[0])
         renewed = woken - self.woken.setdefault((pid, thread), woken) > 1
         idles = serves and (wait.what == _NEAR or (renewed and wait.what != _FAR))
         return wait._replace(goes_on=wait.goes_on and not idles and not (renewed and wait.bounded))
@@ -240,7 +241,7 @@ class _Signs:
         for child, above in _descendants(self._main):
             serves = wait.what == "waits for a lock" and not workers & {child, *above}
             with contextlib.suppress(OSError):
-                stat = _fields(f"/proc/{child}/stat")
+                stat = _stat(child)
                 self._of_children[child] = cpu = int(stat[11]) + int(stat[12])
                 if cpu - before.get(child, cpu) > _BUSY * since * os.sysconf("SC_CLK_TCK"):
                     seen.append(_Wait("computes", True))
@@ -256,7 +257,7 @@ def _descendants(pid: int) -> Iterator[tuple[int, set[int]]]:
     parents = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
-            parents[int(name)] = int(_fields(f"/proc/{name}/stat")[1])
+            parents[int(name)] = int(_stat(name)[1])
     for child in parents:
         above, at = set(), parents[child]
         while at not in (0, pid) and at not in above:
@@ -266,9 +267,9 @@ def _descendants(pid: int) -> Iterator[tuple[int, set[int]]]:
             yield child, above
 
 
-def _io(path: str) -> dict[str, int]:
-    with open(path, encoding="ascii") as file:
-        return {name: int(value) for name, value in (line.split(": ") for line in file)}
+def _io(process: str) -> dict[str, int]:
+    lines = _proc(f"{process}/io").splitlines()
+    return {name: int(value) for name, value in (line.split(": ") for line in lines)}
 
 
 def _collectives_of_gpu() -> list[tuple[int, int]]:

@@ -210,7 +210,8 @@ def own_gpu(pipeline: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(pipeline)
     def on_own_gpu(*args: Any, **options: Any) -> Any:
         of_model = dict(options.get("model_kwargs") or {})
-        placed = "quantization_config" in {**options, **of_model} and _major_version("transformers") < 5
+        is_old = int(importlib.metadata.version("transformers").partition(".")[0]) < 5
+        placed = "quantization_config" in {**options, **of_model} and is_old
         model = options.get("model", args[1] if len(args) > 1 else None)
         if not torch.cuda.is_available() or placed or getattr(model, "hf_device_map", None) is not None:
             return pipeline(*args, **options)
@@ -230,10 +231,6 @@ def own_gpu(pipeline: Callable[..., Any]) -> Callable[..., Any]:
         return made
 
     return on_own_gpu
-
-
-def _major_version(package: str) -> int:
-    return int(importlib.metadata.version(package).partition(".")[0])
 
 
 def _reshard(model: Any) -> dict[tuple[str, str], Any]:

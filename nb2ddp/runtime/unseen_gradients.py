@@ -21,7 +21,9 @@ def _reduce_unseen(optimizer: Any, *_: Any) -> None:
 def _average_unseen(parameters: list[Any]) -> None:
     """Average the gradients that no divided model does, of parameters unfrozen later say; again changes nothing."""
     if _reduced and _run.meets and dist.distributed_c10d.is_initialized():
-        _average_gradients([p for p in parameters if p.requires_grad and not _is_reduced(p)])
+        # the id of a parameter that is gone may be another's
+        averaged = {number for number, known in _reduced.items() if known() is not None}
+        _average_gradients([p for p in parameters if p.requires_grad and id(p) not in averaged])
 
 
 def _average_gradients(parameters: list[Any]) -> None:
@@ -42,12 +44,6 @@ def _average_gradients(parameters: list[Any]) -> None:
                 parameter.grad = found.to_dense() if found.is_sparse else found
                 dense.append(parameter.grad)
         _sum_in_buckets(dense, mean=True)
-
-
-def _is_reduced(parameter: Any) -> bool:
-    """Return whether a divided model averages a gradient; the id of a parameter that is gone may be another's."""
-    known = _reduced.get(id(parameter))
-    return known is not None and known() is parameter
 
 
 def _trained_by_name(model: torch.nn.Module) -> dict[str, Any]:

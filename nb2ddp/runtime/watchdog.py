@@ -18,7 +18,7 @@ from typing import Any
 import torch.distributed as dist
 
 from nb2ddp.runtime.ending import _exit, _is_gone, _kill_stopped, _kill_workers, _record
-from nb2ddp.runtime.process_signs import _collectives_of_gpu, _fields, _Signs, _state, _wait_of
+from nb2ddp.runtime.process_signs import _collectives_of_gpu, _Signs, _stat, _state, _wait_of
 from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _run
 from nb2ddp.runtime.script_location import _frames, _is_notebooks_own, _place
 from nb2ddp.runtime.store import _beat_of, _second_store
@@ -292,4 +292,4 @@ def _launchers(parent: int) -> Iterator[int]:
     yield parent
     if "/" in os.environ.get("NB2DDP_RUN_ID", ""):
         with contextlib.suppress(OSError):
-            yield int(_fields(f"/proc/{parent}/stat")[1])
+            yield int(_stat(parent)[1])
