@@ -109,12 +109,12 @@ _warn_once = functools.cache(_warn)
 
 @contextlib.contextmanager
 def _replaced(holder: Any, **attributes: Any) -> Iterator[None]:
-    """Give an object other attributes within a block."""
+    """Give an object other attributes within a block, one after another; the last one is the first to be put back."""
     own = dict(vars(holder))
     for name, value in attributes.items():
         setattr(holder, name, value)
     try:
         yield
     finally:
-        for name in attributes:
+        for name in reversed(attributes):
             setattr(holder, name, own[name]) if name in own else delattr(holder, name)

@@ -62,7 +62,8 @@ def _wait_for_key(key: str, rank: int, place: str) -> bytes:
 
 def _waiting(rank: int) -> contextlib.AbstractContextManager[None]:
     """Let the watchdog know, in a block, that this rank waits in the store, for a rank that may take long."""
-    return _replaced(_run, waits_for=rank, waits_since=time.monotonic())
+    # in this order: the watchdog's thread may look between the two
+    return _replaced(_run, waits_since=time.monotonic(), waits_for=rank)
 
 
 def _rank_ended(rank: int, end: str, place: str) -> RuntimeError:
