@@ -7,6 +7,7 @@ import functools
 import math
 import time
 import traceback
+import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -137,10 +138,8 @@ def _left_differently(model: torch.nn.Module, one: _Trial, other: _Trial) -> lis
     ]
 
 
-def _cut_off(value: Any) -> Any:
+def _cut_off(value: torch.Tensor) -> torch.Tensor:
     """Return a copy of an argument without what it was computed from: backward() is still to come through that."""
-    if not isinstance(value, torch.Tensor):
-        return value
     return value.detach().requires_grad_(value.requires_grad).clone()
 
 
@@ -151,7 +150,7 @@ def _begins_a_graph(value: Any) -> bool:
 
 
 def _without_graph(output: Any) -> Any:
-    return pytree.tree_map(lambda x: x.detach() if isinstance(x, torch.Tensor) else x, output)
+    return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, output)
 
 
 def _gradients(output: Any, parameters: list[Any]) -> list[Any] | None:
@@ -277,57 +276,48 @@ class _Comparison:
         return all(_difference(a, b) <= expected[1](a) for a, b in pairs if isinstance(a, torch.Tensor))
 
     def _compare_outputs(self, trials: _Trials, parts: _Parts, kind: Any) -> tuple[str | None, float, _Trial]:
-        own, joins, self.writes, self.places = parts.ranges[_run.rank], self.joins[kind], False, False
+        joins, self.writes, self.places = self.joins[kind], False, False
         whole = trials.call(parts, 0, parts.rows)
         begins = any(_begins_a_graph(leaf) for leaf in pytree.tree_leaves(whole.output))
         whole.output = _without_graph(whole.output)
-        of_parameters = whole.changes.keys() & dict(self.model.named_parameters())
-        moves = from_all_ranks((bool(whole.changes), bool(of_parameters)))
-        self.moves["of_library"] |= any(changes for changes, _ in moves)
-        self.moves["parameters"] |= any(of for _, of in moves)
-        part = trials.call(parts, *own)
+        part = trials.call(parts, *parts.ranges[_run.rank])
         seconds = min(whole.seconds, part.seconds * _run.world_size)  # the first one may have taken longer
         self.pace[kind] = min(seconds / parts.rows, self.pace.get(kind, math.inf))
         form = None if part.error is not None else joins.form(part.output, parts.sizes[_run.rank])
         part.output = _without_graph(part.output)
         kept = _left_differently(self.model, whole, part)
         if kept:  # by itself, as a time that is measured? The whole batch once more
-            again = trials.call(parts, 0, parts.rows)
-            by_itself = _left_differently(self.model, whole, again)
+            by_itself = _left_differently(self.model, whole, trials.call(parts, 0, parts.rows))
             kept = [name for name in kept if name not in by_itself]
-        if self.writes:
-            kept.append("its arguments")
         if part.error is not None and whole.error is None and not self.compiled:
             self.compiled = None if part.in_dynamo else False
-        raised = "" if part.error is None else f"{type(part.error).__name__}: {part.error}"
-        pairs = zip(parts.leaves, parts.divided, strict=True)
-        lists = [leaf for leaf, own in pairs if own and type(leaf) is list]
-        reads = part.reads.found or bool(lists)  # whose values Python sees
-        same = part.reads.chosen == whole.reads.chosen
         self.has_effect = isinstance(error := whole.error, _Effect)
-        why = str(error) if self.has_effect else error and f"it raises {type(error).__name__}"
+        why = str(error) if self.has_effect else "" if error is None else f"it raises {type(error).__name__}"
         if part.in_python != whole.in_python and part.error is None:
             why = why or _FOR_EACH_ROW
-        of_ranks = from_all_ranks((raised, kept, reads, form, part.reads.decisive, same, why))
-        self.of_one_way = all(of_rank[5] for of_rank in of_ranks)
-        if any(of_rank[2] for of_rank in of_ranks):
+        parameters = whole.changes.keys() & dict(self.model.named_parameters())
+        pairs = zip(parts.leaves, parts.divided, strict=True)
+        has_lists = any(is_own and type(leaf) is list for leaf, is_own in pairs)
+        own = types.SimpleNamespace(
+            why=why,  # what is wrong with the whole batch already
+            raised="" if part.error is None else f"{type(part.error).__name__}: {part.error}",
+            kept=kept + ["its arguments"] * self.writes,
+            moves={"of_library": bool(whole.changes), "parameters": bool(parameters)},
+            form=form,
+            reads=part.reads.found or has_lists,  # by Python, values of rows
+            same=part.reads.chosen == whole.reads.chosen,
+            decisive=part.reads.decisive,
+        )
+        seen = from_all_ranks(own)
+        for name in self.moves:
+            self.moves[name] |= any(of_rank.moves[name] for of_rank in seen)
+        self.of_one_way = all(of_rank.same for of_rank in seen)
+        if any(of_rank.reads for of_rank in seen):
             self.reads.setdefault(kind, 0)
-        forms = any(of_rank[0] or of_rank[3] != of_ranks[0][3] for of_rank in of_ranks)
-        self.parted = kind in self.reads and forms
-        if why := next((of_rank[6] for of_rank in of_ranks if of_rank[6]), ""):  # rank 0 alone may write
-            return why, math.inf, whole
-        if trials.in_python != whole.in_python:  # a branch may hang on it, in which rows meet
-            return "forward() draws from Python's or NumPy's random numbers", math.inf, whole
-        if whole.sets_state:
-            return _SETS_STATE, math.inf, whole
-        if errors := [of_rank[0] for of_rank in of_ranks if of_rank[0]]:
-            self.places = True
-            return f"a part of a batch cannot be computed alone ({errors[0]})", math.inf, whole
-        decisive = [of_rank[4] for of_rank in of_ranks]
-        if any(decisive) and from_main_process(lambda: _is_no_mean(whole.reads.decisive, decisive)):
-            self.parted = False
-            return f"forward() decides by {_NO_MEAN}", math.inf, whole
-        if why := _unjoinable(whole.output) or begins * "it returns a tensor that gradients may be asked for":
+        differ = any(of_rank.raised or of_rank.form != seen[0].form for of_rank in seen)
+        self.parted = differ and kind in self.reads
+        why = self._why_not_joined(seen, whole, draws=trials.in_python != whole.in_python)
+        if why := why or begins * "it returns a tensor that gradients may be asked for":
             return why, math.inf, whole
         tolerance = _tolerance_of(whole.in_16_bits, 0.0)
         problem, difference = joins.compare(whole.output, part.output, parts, tolerance)
@@ -339,10 +329,27 @@ class _Comparison:
                 tolerance = _tolerance_of(whole.in_16_bits, 4 * floor)
                 found_now = joins.compare(whole.output, part.output, parts, tolerance)
                 problem, difference = from_main_process(lambda: found_now)
-        if names := next((of_rank[1] for of_rank in of_ranks if of_rank[1]), None):
-            return f"{_IT_KEEPS} `{names[0]}` {_KEEPS}", math.inf, whole
+        if kept := [name for of_rank in seen for name in of_rank.kept]:
+            return f"{_IT_KEEPS} `{kept[0]}` {_KEEPS}", math.inf, whole
         self.places = problem is not None
         return problem, difference, whole
+
+    def _why_not_joined(self, seen: list[Any], whole: _Trial, *, draws: bool) -> str:
+        """Return what is wrong with calls before their outputs are compared, or "". A collective."""
+        if why := next((of_rank.why for of_rank in seen if of_rank.why), ""):  # rank 0 alone may write
+            return str(why)
+        if draws:  # a branch may hang on it, in which rows meet
+            return "forward() draws from Python's or NumPy's random numbers"
+        if whole.sets_state:
+            return _SETS_STATE
+        if raised := next((of_rank.raised for of_rank in seen if of_rank.raised), ""):
+            self.places = True
+            return f"a part of a batch cannot be computed alone ({raised})"
+        decisive = [of_rank.decisive for of_rank in seen]
+        if any(decisive) and from_main_process(lambda: _is_no_mean(whole.reads.decisive, decisive)):
+            self.parted = False
+            return f"forward() decides by {_NO_MEAN}"
+        return _unjoinable(whole.output)
 
     def _compare_gradients(self, trials: _Trials, parts: _Parts, kind: Any, in_16_bits: bool) -> Any:
         """Compare gradients: of a few rows, and of the whole batch where these differ."""
@@ -362,7 +369,7 @@ class _Comparison:
         return f"the gradient of `{apart[1]}` is another one than that of the whole batch", apart[0]
 
     def _call(self, parts: _Parts, start: int, end: int) -> Any:
-        given = pytree.tree_map(_cut_off, parts.of(start, end))
+        given = pytree.tree_map_only(torch.Tensor, _cut_off, parts.of(start, end))
         before = _versions(given)
         output = self.run()(*given, has_rows=end - start < parts.rows)
         self.writes |= _versions(given) != before
