@@ -46,7 +46,7 @@ def _places(trainer: Any) -> Iterator[_Place]:
     for name, value in list(attributes.items()):  # of a library's model: `compute_loss` may set some
         if name not in _OF_ALL_MODULES and _holds_values(value):
             yield _Place(("model", "", name), attributes, name, value)
-    yield _Place((), None, None, type(trainer))
+    yield _Place(value=type(trainer))
 
 
 def _holds_values(value: Any) -> bool:

@@ -39,12 +39,15 @@ _WRAPPED = ("__self__", "__func__", "func", "args", "keywords", "fget", "fset")
 
 
 class _Place(NamedTuple):
-    """Where a value is kept: ``holder`` is a dict, a list, or what has the attribute ``key``; None for no place."""
+    """Where a value is kept: ``holder`` is a dict, a list, or what has the attribute ``key``.
 
-    path: _Path
-    holder: Any
-    key: Any
-    value: Any
+    Without a holder a value is only looked into: a class, a function in a method.
+    """
+
+    path: _Path = ()
+    holder: Any = None
+    key: Any = None
+    value: Any = None
 
 
 def _names() -> Iterator[_Place]:
@@ -62,7 +65,7 @@ def _of_modules(parts: Iterable[tuple[str, torch.nn.Module]], root: _Path = ("mo
             for key, value in list(holder.items()):
                 if key not in _OF_ALL_MODULES:
                     yield _Place((*root, name, key), holder, key, value)
-        yield _Place((), None, None, type(part))
+        yield _Place(value=type(part))
 
 
 _parts: weakref.WeakKeyDictionary[Any, list[tuple[str, Any]]] = weakref.WeakKeyDictionary()
@@ -126,7 +129,7 @@ def _held_in(path: _Path, value: Any, seen: set[int]) -> Iterator[_Place]:
                 yield _Place((*path, key), value, key, item)
     if isinstance(value, _WRAPPERS):
         for name in _WRAPPED:
-            yield _Place(path, None, None, getattr(value, name, ()))
+            yield _Place(path, value=getattr(value, name, ()))
     elif isinstance(value, torch.nn.Module) and not _is_metric(value):
         own = [(name, part) for name, part in _own_parts(value) if part is value or id(part) not in seen]
         seen.update(id(part) for _, part in own)
@@ -151,12 +154,12 @@ def _attributes(path: _Path, value: Any, seen: set[int]) -> Iterator[_Place]:
                     yield _Place((*path, name), cell, "cell_contents", cell.cell_contents)
         for number, default in enumerate(value.__defaults__ or ()):
             yield _Place((*path, f"default {number}"), value.__defaults__, number, default)
-        yield _Place((*path, "defaults"), None, None, value.__kwdefaults__)
-        yield _Place((value.__module__,), None, None, sys.modules.get(value.__module__))
+        yield _Place((*path, "defaults"), value=value.__kwdefaults__)
+        yield _Place((value.__module__,), value=sys.modules.get(value.__module__))
     if isinstance(value, type):
-        yield from (_Place((), None, None, base) for base in value.__bases__)
+        yield from (_Place(value=base) for base in value.__bases__)
     elif not isinstance(value, types.FunctionType | types.ModuleType):
-        yield _Place((), None, None, type(value))
+        yield _Place(value=type(value))
         slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
         names = [name for of in slots for name in ((of,) if isinstance(of, str) else of)]
         for name in (name for name in names if name[:2] != "__"):

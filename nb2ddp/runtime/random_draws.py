@@ -15,6 +15,10 @@ from nb2ddp.runtime.random_numbers import _random_state, _seed_all
 _Counts = tuple[int, ...]  # numbers drawn from Python's generator, NumPy's, PyTorch's, and the GPU's
 _NOTHING: _Counts = (0, 0, 0, 0)
 _WORDS = 624  # of a Mersenne Twister's state
+# PyTorch's state (aten/src/ATen/CPUGeneratorImpl.cpp), in 8 bytes each: its seed; how many words are left, and whether
+# it is seeded; the place of the next word; the words; three numbers of which one may be the next normal number
+_LEFT, _NEXT, _FIRST = slice(8, 12), 2, 3
+_NORMAL = 8 * (_FIRST + _WORDS)  # in bytes
 _MOST_DRAWS = 1 << 24  # of one micro-batch, on the CPU
 _MOST_WRONG = 8  # steps that may be computed again, and one of fifty more
 
@@ -139,9 +143,10 @@ def _advanced(state: tuple[Any, ...], counts: _Counts) -> tuple[Any, ...]:
     if moved[2] is not None:
         words, place = moved[2]
         of_torch = of_torch.clone()
-        of_torch.view(torch.int64)[3 : 3 + _WORDS] = torch.from_numpy(words.astype("int64"))
-        of_torch[8:12].view(torch.int32)[0] = _WORDS + 1 - place  # until it makes new words
-        of_torch.view(torch.int64)[2] = place
+        whole = of_torch.view(torch.int64)
+        whole[_FIRST : _FIRST + _WORDS] = torch.from_numpy(words.astype("int64"))
+        whole[_NEXT] = place
+        of_torch[_LEFT].view(torch.int32)[0] = _WORDS + 1 - place  # until it makes new words
     if counts[3]:
         gpu = gpu.clone()
         gpu.view(torch.int64)[1] += counts[3]
@@ -154,13 +159,16 @@ def _twisters(state: tuple[Any, ...]) -> list[tuple[Any, int, Any]]:
 
     python, of_numpy, of_torch, _ = state
     whole = of_torch.view(torch.int64)
-    words, left = whole[3 : 3 + _WORDS].numpy().astype("uint32"), int(of_torch[8:12].view(torch.int32)[0])
-    place = _WORDS if left == 1 else int(whole[2])
-    held = bool(of_torch[24 + 8 * _WORDS + 24]), bool(of_torch[-4])  # a second normal number
+    words, left = (
+        whole[_FIRST : _FIRST + _WORDS].numpy().astype("uint32"),
+        of_torch[_LEFT].view(torch.int32)[0],
+    )
+    place = _WORDS if left == 1 else int(whole[_NEXT])
+    held = bool(of_torch[_NORMAL + 24]), bool(of_torch[-4])  # a second normal number, of either precision
     return [
         (numpy.array(python[1][:_WORDS], dtype="uint32"), python[1][_WORDS], python[2:]),
         (numpy.frombuffer(of_numpy[1], dtype="uint32"), of_numpy[2], of_numpy[3] and of_numpy[4]),
-        (words, place, any(held) and bytes(of_torch[24 + 8 * _WORDS :].tolist())),
+        (words, place, any(held) and bytes(of_torch[_NORMAL:].tolist())),
     ]
 
 
