@@ -7,6 +7,7 @@ way: `PARTS` names them in that order, and `support_module` joins them. A name s
 from __future__ import annotations
 
 import ast
+import collections
 import functools
 import re
 import sys
@@ -144,8 +145,6 @@ _OF_LOOPS = {
 }
 _LINE_LENGTH = 110
 
-_Imports = set[tuple[str, str, str]]  # module, name ("" for the module itself), what it is bound to
-
 
 @functools.cache
 def support_module(used: frozenset[str] | None = None) -> str:
@@ -154,18 +153,17 @@ def support_module(used: frozenset[str] | None = None) -> str:
     ``used``: the names that the script takes from it, and parts by name. Only these parts, those that define the names,
     and what they import are in the text; all parts where nothing is said.
     """
-    imports: _Imports = set()
-    functions, bodies = [], []
+    headers, functions, bodies = "", [], []
     for name in PARTS if used is None else _needed(used):
         docstring, header, body = _read(name)
-        imports |= _imports(header)
+        headers += header
         about = textwrap.indent(docstring, "# ", lambda line: True).replace("# \n", "#\n")
         gap = "\n\n" if body.startswith(("def ", "class ", "@")) else "\n"
         bodies.append(f"{f'# ---- {name} '.ljust(_LINE_LENGTH, '-')}\n{about}\n{gap}{body}\n")
         if public := PUBLIC.findall(body):
             functions.append(_entry(name, public))
     docstring = _DOCSTRING.replace("@functions@", "\n".join(functions))
-    return f'"""{docstring}"""\n\n{_import_lines(imports)}\n' + "\n\n".join(bodies)
+    return f'"""{docstring}"""\n\n{_import_lines(headers)}\n' + "\n\n".join(bodies)
 
 
 def used_names(code: str, module: str, folder: Path | None = None) -> frozenset[str]:
@@ -207,27 +205,19 @@ def _read(part: str) -> tuple[str, str, str]:
     return header["docstring"].strip(), header["imports"], text[header.end() :].strip("\n")
 
 
-def _imports(text: str) -> _Imports:
-    """Return what a part imports of Python and of PyTorch."""
-    found: _Imports = set()
-    for node in ast.walk(ast.parse(text)):
+def _import_lines(headers: str) -> str:
+    """Return what parts import of Python and PyTorch, in ruff's order: Python's first, a module's names on a line."""
+    whole, names = set[str](), collections.defaultdict[str, set[str]](set)
+    for node in ast.walk(ast.parse(headers)):
         if isinstance(node, ast.Import):
-            found |= {(alias.name, "", alias.asname or "") for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.module.startswith("nb2ddp."):
-            found |= {(node.module, alias.name, alias.asname or "") for alias in node.names}
-    return found - {("typing", "TYPE_CHECKING", "")}
-
-
-def _import_lines(imports: _Imports) -> str:
-    """Return imports in the order that ruff gives them: Python's own first, each module's names on a line."""
+            whole.add(ast.unparse(node))
+        elif isinstance(node, ast.ImportFrom) and not (module := str(node.module)).startswith("nb2ddp."):
+            names[module] |= {ast.unparse(alias) for alias in node.names if alias.name != "TYPE_CHECKING"}
     sections: dict[bool, list[str]] = {True: [], False: []}
-    for module, name, bound in sorted(imports):
-        if not name:
-            suffix = f" as {bound}" if bound else ""
-            sections[_is_pythons(module)].append(f"import {module}{suffix}")
-    for module in sorted({module for module, name, _ in imports if name}):
-        names = [(name, bound) for of, name, bound in imports if of == module and name]
-        sections[_is_pythons(module)] += _from_import(module, names)
+    for line in sorted(whole):
+        sections[_is_pythons(line.split()[1])].append(line)
+    for module in sorted(names):
+        sections[_is_pythons(module)] += _from_import(module, names[module])
     return "\n\n".join("\n".join(lines) for lines in sections.values()) + "\n"
 
 
@@ -235,16 +225,14 @@ def _is_pythons(module: str) -> bool:
     return module.partition(".")[0] in sys.stdlib_module_names
 
 
-def _from_import(module: str, names: Iterable[tuple[str, str]]) -> list[str]:
+def _from_import(module: str, names: set[str]) -> list[str]:
     """Return the lines of one ``from ... import ...``; constants come first, then classes, then functions."""
-    plain = sorted(
-        (name for name, bound in names if not bound),
-        key=lambda name: (not name.isupper(), name[0].islower(), name),
-    )
+    renamed = sorted(name for name in names if " as " in name)
+    plain = sorted(names - {*renamed}, key=lambda name: (not name.isupper(), name[0].islower(), name))
     lines = [f"from {module} import {', '.join(plain)}"] if plain else []
     if lines and len(lines[0]) > _LINE_LENGTH:
         lines = [f"from {module} import (", *(f"    {name}," for name in plain), ")"]
-    return lines + sorted(f"from {module} import {name} as {bound}" for name, bound in names if bound)
+    return lines + [f"from {module} import {name}" for name in renamed]
 
 
 def _entry(part: str, public: Iterable[str]) -> str:
