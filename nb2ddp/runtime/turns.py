@@ -96,23 +96,15 @@ class _Turns(_DividedSteps):
         step, self.steps = self.steps, self.steps + 1
         if self.whole:
             return
-        divides = not self.rows.why_not
-        self.batches = [_Rows(inputs, self.rows.blocks, divides=divides) for inputs in self.samples]
-        self.doubtful, self.drops_gradients, left = -1, False, self._left_over()
+        self.batches = [_Rows(of, self.rows.blocks, divides=not self.rows.why_not) for of in self.samples]
+        self.doubtful, self.drops_gradients = -1, False
         self.first = self.first if step else _checks.steps  # of this Trainer; others may have trained before
-        is_again, most = step == self.again, self.trainer.state.max_steps
-        is_due = _checks.is_checked(self.first + step, must=is_again or not self.is_compared)
-        is_due = is_due and (not self.is_compared or self._may(self._of_check(), most if is_again else step))
+        is_due = self._is_planned(step)
         base = self.figures.base = self.figures.snapshot()
         start, kept = _random_state(), _take_gradients(self.trained)
         held = _Held(self, by_value=is_due or not step)
-        for i in left if self._meets else self._divisible():
-            if self.rows.is_unsure(self.batches[i], _equal_parts(self.batches[i])):
-                is_due, self.doubtful = True, i
-        seen = int(self.switches.changed(base, self.figures.rules))  # by one rank alone: of its seconds, say
-        is_other = bool(self.rows.rules and divides and _largest_of_ranks(seen))
         self.states = self.draws.states(self.samples, start)
-        is_due |= is_other | ((self._is_watched(step) or is_other) and self._needs_check(self._tried()))
+        is_due |= self._is_unlike(step)
         why, self.tries = _NO_RULE if is_due or not step else _WRONG_START, 0
         while why == _WRONG_START:
             self.states, self.tries = self.draws.states(self.samples, start), self.tries + 1
@@ -135,6 +127,24 @@ class _Turns(_DividedSteps):
             _checks.failed(f"{why}. From here on {_WHOLE}")
         elif self.draws.why_not:
             self._say_near(f"{self.draws.why_not}, after the first of each step")
+
+    def _is_planned(self, step: int) -> bool:
+        """Return whether a step is to be checked, whatever is in it."""
+        is_again, most = step == self.again, self.trainer.state.max_steps
+        is_due = _checks.is_checked(self.first + step, must=is_again or not self.is_compared)
+        return is_due and (not self.is_compared or self._may(self._of_check(), most if is_again else step))
+
+    def _is_unlike(self, step: int) -> bool:
+        """Return whether a step may be another one than those compared so far, and is to be checked. A collective."""
+        for i in self._left_over() if self._meets else self._divisible():
+            if self.rows.is_unsure(self.batches[i], _equal_parts(self.batches[i])):
+                self.doubtful = i
+        is_unsure = self.doubtful >= 0
+        # by one rank alone: of its seconds, say
+        seen = int(self.switches.changed(self.figures.base, self.figures.rules))
+        is_other = bool(self.rows.rules and not self.rows.why_not and _largest_of_ranks(seen))
+        needs_check = (self._is_watched(step) or is_other) and self._needs_check(self._tried())
+        return is_unsure or is_other or needs_check
 
     def _take_checked(self, i: int) -> torch.Tensor:
         """Compute a micro-batch of a checked step. A rehearsal counts it on one rank."""
