@@ -265,7 +265,8 @@ class Calls(Kinds):
     def _methods_of(self, attribute: cst.Attribute, *, by_name: bool) -> Iterator[cst.FunctionDef]:
         """Yield the methods that ``x.name`` may stand for."""
         name, owner = attribute.attr.value, attribute.value
-        scopes = self._method_scopes(name)
+        homes = (b.scope for b in self.definitions(name) if isinstance(b.node, cst.FunctionDef))
+        scopes = [home for home in homes if isinstance(home, cst.ClassDef)]
         if not scopes:
             return
         around = self.around(owner, cst.ClassDef)
@@ -281,11 +282,6 @@ class Calls(Kinds):
             of_any = self._is_loose and not isinstance(owner, cst.Attribute)
             if of_any if name in _OF_MODULES else len(scopes) == 1:
                 yield from (method for scope in scopes for method in self._own(scope, name))
-
-    def _method_scopes(self, name: str) -> list[cst.ClassDef]:
-        """List the classes that define a method of this name."""
-        found = (b.scope for b in self.definitions(name) if isinstance(b.node, cst.FunctionDef))
-        return [scope for scope in found if isinstance(scope, cst.ClassDef)]
 
     def _own(self, definition: cst.ClassDef, name: str) -> list[cst.FunctionDef]:
         found = [b.node for b in self.definitions(name) if b.scope is definition]

@@ -124,7 +124,8 @@ def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
     own_folder = "tempfile.mkdtemp" in (facts.qualified(call.func) for call in facts.calls_in(value))
     if own_folder or (home is None and _is_of_process(facts, value)):
         return home is None and not (isinstance(made, cst.Call) and _keeps(facts, made))
-    if facts.runs_once(inner) and not isinstance(holder, cst.Arg | cst.Lambda):
+    is_once = home is None and next(facts.loops(inner), None) is None
+    if is_once and not isinstance(holder, cst.Arg | cst.Lambda):
         return True
     loops = [loop for place in places for loop in facts.loops_to(place)]
     over_rows = (o for o in loops if isinstance(o, cst.BaseComp) or not facts.runs(o, facts.is_training))

@@ -77,14 +77,6 @@ class Execution(Calls):
             ]
         return self._sites[node]
 
-    def runs_once(self, node: cst.CSTNode) -> bool:
-        """Return whether code is at the top level of a cell: in no function and no loop.
-
-        What a loop or the first ``for`` of a comprehension goes through is evaluated once.
-        """
-        alone = self.around(node, cst.FunctionDef, cst.ClassDef, cst.Lambda) is None
-        return alone and next(self.loops(node), None) is None
-
     def shown(self, cell: CodeCell) -> list[cst.BaseExpression]:
         """List the expressions whose values the notebook displays below the cell: the last one, mostly."""
         body = cell.module.body

@@ -48,7 +48,8 @@ class Kinds(Flow):
             case cst.FunctionDef():
                 return (yield from self._kind_returned(key))
             case cst.ClassDef():
-                return self._instance(key)
+                bases = (name.rpartition(".")[2] for name in self.bases(key))
+                return "model" if any(n in _MODULES or libraries.is_model_class(n) for n in bases) else ""
             case cst.Name():
                 binding = self.binding(key)
                 return (yield binding) if binding is not None else ""
@@ -148,11 +149,6 @@ class Kinds(Flow):
         if self.is_lightning_class(call.func):
             return "lightning"
         return "arguments" if self.is_arguments_class(call.func) else ""
-
-    def _instance(self, node: cst.ClassDef) -> str:
-        """Return the kind of an instance of a class of the notebook, by what the class derives from."""
-        names = (name.rpartition(".")[2] for name in self.bases(node))
-        return "model" if any(n in _MODULES or libraries.is_model_class(n) for n in names) else ""
 
     def _kind_returned(self, function: cst.FunctionDef) -> _Steps:
         """Evaluate the first kind that a ``return`` of the function gives; of a tuple its first value."""

@@ -114,14 +114,10 @@ def _reads_weights(facts: Facts, call: cst.Call) -> bool:
         return not facts.gathers(call) and not facts.is_after_training(call)
     if facts.switch(call, "use_dora") != {False}:
         return True
-    _, start = facts.argument(call, "init_lora_weights")
+    start, (given, loftq) = facts.argument(call, "init_lora_weights")[1], facts.argument(call, "loftq_config")
     code = "True" if start is None else cst_nodes.code_of(facts.value(start) or start)
-    return not _is_absent_value(facts, call, "loftq_config") or code not in ("True", "False", '"gaussian"')
-
-
-def _is_absent_value(facts: Facts, call: cst.Call, keyword: str) -> bool:
-    given, node = facts.argument(call, keyword)
-    return not given or cst_nodes.is_word(facts.value(node), "None")
+    uses_loftq = given and not cst_nodes.is_word(facts.value(loftq), "None")
+    return uses_loftq or code not in ("True", "False", '"gaussian"')
 
 
 def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
