@@ -324,21 +324,26 @@ class Flow(Names):
         """Return whether a node stands below ``if FP8:``, where the notebook has ``FP8 = False``, or in its else."""
         inner = node
         for parent in self.parents(node):
-            if isinstance(parent, cst.If) and inner is not parent.test:
-                word = self._word(parent.test)
-                if word in (("False", "None") if inner is parent.body else ("True",)):
-                    return True
+            match parent:
+                case cst.If(test=test, body=body) | cst.IfExp(test=test, body=body) if inner is not test:
+                    if self.word(test) == str(inner is not body):
+                        return True
             inner = parent
         return False
 
-    def _word(self, test: cst.BaseExpression) -> str:
-        """Return "True", "False" or "None" where literals decide a test: ``FP8``, ``backend == "torch"``."""
+    def word(self, test: cst.BaseExpression) -> str:
+        """Return "True" or "False" where literals decide a test: ``FP8``, ``A or B``, ``backend == "torch"``."""
         match test:
+            case cst.BooleanOperation(left, operator, right):
+                words, decides = {self.word(left), self.word(right)}, str(isinstance(operator, cst.Or))
+                return decides if decides in words else words.pop() if len(words) == 1 else ""
+            case cst.UnaryOperation(cst.Not(), inner):
+                return {"True": "False", "False": "True"}.get(self.word(inner), "")
             case cst.Comparison(left, [cst.ComparisonTarget(cst.Equal(), right)]):
                 texts = [string_value(self.value(side)) for side in (left, right)]
                 return "" if None in texts else str(texts[0] == texts[1])
         decided = self.value(test)
-        return decided.value if isinstance(decided, cst.Name) else ""
+        return decided.value.replace("None", "False") if isinstance(decided, cst.Name) else ""
 
     def switch(self, call: cst.Call, name: str, default: bool = False) -> set[bool]:
         """Return what a switch of a call may be, on or off: both where it cannot be seen."""

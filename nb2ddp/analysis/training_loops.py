@@ -21,6 +21,7 @@ _OPTIMIZER = re.compile(
     r"Adam|SGD|Lion|Adafactor|RMSprop|Adagrad|Adadelta|LAMB|Lamb(?!da)|LARS|Sophia|Prodigy|Muon|AdaBelief|Rprop|Shampoo|LBFGS"
     r"|(?i:optimi[sz]er|optim\b|optim_)"
 )
+_ADAPTER = re.compile("lora|peft|adapter", re.IGNORECASE)
 _CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda)
 
 
@@ -113,18 +114,27 @@ def _has_value(facts: Facts, model: cst.BaseExpression, optimizer: cst.Call) -> 
 
 
 def trains_whole(facts: Facts, loads: Collection[cst.Call]) -> bool:
-    """Return whether weights that these calls load are trained themselves, and no name speaks of adapters.
+    """Return whether weights that these calls load are trained themselves, and no call makes adapters, by its name.
 
     What a library's function makes of a model may be frozen.
     """
-    names = " ".join(name.value for name in facts.nodes(cst.Name))
-    if not loads or re.search("lora|peft|adapter", names, re.IGNORECASE):
+    if not loads or any(_makes_adapter(facts, call) for call in facts.live_calls):
         return False
     models = [model for call in optimizers(facts) for model in given_models(facts, call)]
     made = (call for call in facts.live_calls if facts.is_trainer_class(call.func))
     models += filter(None, (cst_nodes.given(call, 0, "model") for call in made))
     own = [m for m in models if not isinstance(m, cst.Name) or facts.kind(m) == "model"]
     return any(facts.is_made_of(model, call) for model in own for call in loads)
+
+
+def _makes_adapter(facts: Facts, call: cst.Call) -> bool:
+    """Match ``get_peft_model(...)`` and ``peft_config=x`` that run, and ``LoraConfig()`` where something uses it."""
+    given = (a.keyword.value for a in call.args if a.keyword and facts.word(a.value) != "False")
+    if not any(map(_ADAPTER.search, (cst_nodes.code_of(call.func), *given))) or facts.is_switched_off(call):
+        return False
+    made = facts.parent(call) if last_name(call.func).endswith("Config") else None
+    names = {last_name(target.target) for target in made.targets} if isinstance(made, cst.Assign) else set()
+    return not names or not all(facts.is_switched_off(use) for name in names for use in facts.loads_of(name))
 
 
 # ---- training ------------------------------------------------------------------------------------

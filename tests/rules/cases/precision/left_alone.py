@@ -60,3 +60,22 @@ from trl import DPOConfig, DPOTrainer
 policy = AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16)
 reference = AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16)
 trainer = DPOTrainer(policy, reference, args=DPOConfig("o", bf16=True))
+
+# case: adapters that a switch leaves out
+from peft import LoraConfig, get_peft_model
+USE_LORA = False
+USE_QLORA = False
+config = LoraConfig(r=8)
+if USE_LORA or USE_QLORA:
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained("m"), config)
+else:
+    model = AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16)
+trainer = SFTTrainer(model, args=SFTConfig("o", bf16=True), peft_config=config if USE_LORA else None)
+
+# case: adapters that a switch says are not there
+use_adapters = False
+if not use_adapters:
+    model = AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16)
+else:
+    model.add_adapter(config)
+trainer = SFTTrainer(model, args=SFTConfig("o", bf16=True))

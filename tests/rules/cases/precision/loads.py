@@ -78,3 +78,18 @@ trainer = Trainer(model, TrainingArguments("o", bf16=True))
 model = AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16)
 model.add_adapter(config)
 trainer = Trainer(model, TrainingArguments("o", bf16=ddp.has_bf16, fp16=not ddp.has_bf16))
+
+# case: adapters that a switch asks for
+from peft import LoraConfig, get_peft_model
+USE_LORA = True
+model = AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16)
+if USE_LORA and not FULL:
+    model = get_peft_model(model, LoraConfig(r=8))
+trainer = SFTTrainer(model, args=SFTConfig("o", bf16=True))
+# output
+from peft import LoraConfig, get_peft_model
+USE_LORA = True
+model = AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16)
+if USE_LORA and not FULL:
+    model = get_peft_model(model, LoraConfig(r=8))
+trainer = SFTTrainer(model, args=SFTConfig("o", bf16=ddp.has_bf16, fp16=not ddp.has_bf16))
