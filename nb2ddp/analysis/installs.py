@@ -131,8 +131,8 @@ def _slice(facts: Facts, beside: Collection[Statement], statements: set[Statemen
     variables: dict[cst.CSTNode, bool] = {node: reads for node, _, reads in facts.environment()}
     for top in reversed(facts.top_statements):
         changed = facts.binds_in(top) | facts.changes_in(top)
-        if any(makes_folder(facts, call) and may_exist(facts, call) for call in facts.calls_in(top)):
-            changed |= {name for name in facts.loads_in(top) if not facts.is_imported(name)}
+        made = (call for call in facts.calls_in(top) if makes_folder(facts, call) and may_exist(facts, call))
+        changed |= {name for call in made for name in facts.loads_in(call) if facts.bindings(name)}
         needed = top in statements or not used.isdisjoint(changed)
         if needed or (wanted and _sets_environment(facts, top, variables)):
             wanted.append(top)

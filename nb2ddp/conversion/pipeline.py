@@ -21,7 +21,7 @@ from nb2ddp.options import OptionKeywords, Options
 from nb2ddp.rewriting.engine import rewrite, rewrite_first
 from nb2ddp.rewriting.findings import Change, Need
 from nb2ddp.rewriting.runtime_calls import module_name
-from nb2ddp.rules import BALANCED_RULES, RULES, finish, frameworks, wrap
+from nb2ddp.rules import BALANCED_RULES, RULES, finish, frameworks, surroundings, wrap
 from nb2ddp.rules.memory import Estimate, estimates
 from nb2ddp.runtime import support_module, used_names
 from nb2ddp.source import ipython_syntax
@@ -240,7 +240,7 @@ def _setup_script(notebook: Notebook, facts: Facts, options: Options) -> str | N
         return None
     from nb2ddp.rendering import render
 
-    sliced = rewrite(facts, [setup_step.setup_rule(step)], options)
+    sliced = rewrite(facts, [surroundings.services, setup_step.setup_rule(step)], options)
     sliced_cells = {facts.cell(statement) for statement in step.slice}
     parts = [
         f"# ---- cell {cell.number} ----\n{code}\n"

@@ -36,12 +36,7 @@ _SHOWS = re.compile(r"(?:matplotlib_inline|IPython).*set_matplotlib_|.*remove_ca
 _KILLING = re.compile(r"(?:\w+\.)*(?:9|15|SIGKILL|SIGTERM)")
 _KEYBOARD = frozenset({"input", "getpass.getpass"})
 # Logins that ask for a token, where they are given none by its name or by place.
-_LOGINS = {
-    "huggingface_hub.login": "token",
-    "huggingface_hub.notebook_login": "token",
-    "huggingface_hub.interpreter_login": "token",
-    "wandb.login": "key",
-}
+_LOGIN = re.compile(r"huggingface_hub\.(?:notebook_|interpreter_)?login|wandb\.login")
 # What each package reads instead, from the environment.
 _TOKENS = {"huggingface_hub": "HF_TOKEN", "wandb": "WANDB_API_KEY"}
 # Words in the names of functions that open a port, not of those that connect to one.
@@ -56,10 +51,7 @@ _RECORDS = frozenset("_ __ ___ _i _ii _iii _oh _ih _dh In Out _exit_code".split(
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    for statement in (*facts.imports_of("google"), *facts.imports_of("condacolab")):
-        of_colab = re.match(rf"from {_COLAB}|import condacolab$", cst_nodes.code_of(statement).strip())
-        if of_colab and not _is_asked(facts, statement) and (line := facts.line_of(statement)) is not None:
-            yield Drop(line, "Colab's services are not there in a script")
+    yield from _services(facts, options)
     for call in facts.live_calls:
         name = facts.qualified(call.func)
         if name == "matplotlib.pyplot.show":
@@ -69,9 +61,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Edit.to(call, "plots go to files", shown)
         elif name in _KEYBOARD and name not in facts.bound_names:
             yield from _keyboard(facts, call, name)
-        elif name.startswith(f"{_COLAB}.") and not facts.definitions(name.rpartition(".")[2]):
-            yield from _colab(facts, call, name.removeprefix(f"{_COLAB}."))
-        elif name in _LOGINS and _asks_for_token(call, _LOGINS[name]):
+        elif _LOGIN.fullmatch(name) and _asks_for_token(call):
             yield from _login(facts, call, name.partition(".")[0])
         elif name.startswith("condacolab.") or _ends_kernel(facts, call):
             why = "a script needs no new kernel"
@@ -104,6 +94,18 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if not (shared or (tops and all(map(facts.is_after_training, tops)))):
                 why = "only rank 0 has this W&B run: on the other ranks its name differs, so do not use it in a path"
                 yield Note(why, attribute)
+
+
+def _services(facts: Facts, options: Options) -> Iterator[Finding]:
+    """Replace or drop what asks for Colab's services, also in the step that installs."""
+    for statement in (*facts.imports_of("google"), *facts.imports_of("condacolab")):
+        of_colab = re.match(rf"from {_COLAB}|import condacolab$", cst_nodes.code_of(statement).strip())
+        if of_colab and not _is_asked(facts, statement) and (line := facts.line_of(statement)) is not None:
+            yield Drop(line, "Colab's services are not there in a script")
+    for call in facts.live_calls:
+        name = facts.qualified(call.func)
+        if name.startswith(f"{_COLAB}.") and not facts.definitions(name.rpartition(".")[2]):
+            yield from _colab(facts, call, name.removeprefix(f"{_COLAB}."))
 
 
 def _local_files(facts: Facts) -> Iterator[Note]:
@@ -184,9 +186,10 @@ def _ends_kernel(facts: Facts, call: cst.Call) -> bool:
     return _KILLING.fullmatch(code) is not None and code not in handled
 
 
-def _asks_for_token(call: cst.Call, keyword: str) -> bool:
+def _asks_for_token(call: cst.Call) -> bool:
     """Return whether a login gets no token; W&B's server and anonymous account are settings, not questions."""
-    tokens = (*cst_nodes.unnamed(call.args), cst_nodes.keyword_of(call, keyword))
+    named = (cst_nodes.keyword_of(call, name) for name in ("token", "key"))
+    tokens = (*cst_nodes.unnamed(call.args), *named)
     sets = any(cst_nodes.keyword_of(call, name) is not None for name in ("host", "anonymous"))
     return not sets and all(token is None or cst_nodes.is_word(token, "None") for token in tokens)
 
@@ -243,4 +246,5 @@ def _is_asked(facts: Facts, node: cst.CSTNode) -> bool:
     return bool(imports) and any(re.search("ImportError|ModuleNotFound|Exception", kind) for kind in caught)
 
 
+services = Rule("surroundings", __doc__, _services)
 rule = Rule("surroundings", __doc__, find, balanced=True)

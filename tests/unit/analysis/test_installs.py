@@ -219,6 +219,42 @@ def test_an_install_finds_the_folder_that_its_block_writes_to(tmp_path: Path) ->
     assert not (tmp_path / "other").exists()  # the script makes it, and may fail where it is
 
 
+def test_what_asks_for_colab_is_left_out(tmp_path: Path) -> None:
+    cell = """
+    from google.colab import files, userdata
+    import os
+    token = userdata.get("TOKEN")
+    if not os.path.exists("key.json"):
+        uploaded = files.upload()
+        !pip install a
+    else:
+        !pip install b
+    !pip install {token}
+    """
+    assert run_setup(tmp_path, cell) == ["pip install a", "pip install None"]
+
+
+def test_what_makes_a_folder_is_no_part_of_an_install_that_prints_too() -> None:
+    cell = """
+    import os
+    if not os.path.exists("rows.txt"):
+        print("installing")
+        !pip install a
+    """
+    rows = """
+    import os
+    rows = load("rows.csv")
+    if rows:
+        os.makedirs("out", exist_ok=True)
+        print(rows)
+    def save(folder):
+        os.makedirs(folder, exist_ok=True)
+        print(folder)
+    """
+    found = parts(rows, cell)
+    assert not [statement for statement in found["slice"] if "rows.csv" in statement or "makedirs" in statement]
+
+
 def test_no_install_makes_no_setup_file() -> None:
     assert SETUP not in converted("!ls", TRAIN).files
 
