@@ -14,6 +14,7 @@ from libcst import matchers as m
 
 from nb2ddp import libraries
 from nb2ddp.analysis import files, modules
+from nb2ddp.analysis.common_paths import changes_state
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
@@ -24,7 +25,10 @@ WRITES = "only rank 0 writes"
 
 @asked_once
 def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list[str]]]:
-    """Return the statements that rank 0 runs alone, and those whose names it broadcasts to all ranks."""
+    """Return the statements that rank 0 runs alone, and those whose names it broadcasts to all ranks.
+
+    What changes what the ranks train with, each rank generates: it takes no longer than on one.
+    """
     last = facts.last_collective
     if last is None:
         return frozenset(), {}
@@ -37,8 +41,12 @@ def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list
     def needs_all(call: cst.Call) -> bool:
         return facts.needs_all(call) or facts.loads_model(call)
 
+    def changes(statement: Statement) -> bool:
+        return facts.runs(statement, facts.changes_model) or changes_state(facts, statement, names=False)
+
     def is_for_all(statement: Statement) -> bool:
-        return isinstance(statement, cst.FunctionDef | cst.ClassDef) or facts.runs(statement, needs_all)
+        defines = isinstance(statement, cst.FunctionDef | cst.ClassDef)
+        return defines or facts.runs(statement, needs_all) or changes(statement)
 
     statements = [s for s in facts.top_statements if facts.order(s) <= facts.order(last)]
     gated: set[Statement] = set()
@@ -55,6 +63,7 @@ def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list
             changed = facts.changes_in(seed) - bound
             read |= {n for n in changed if any(here < facts.order(use) <= until for use in facts.loads_of(n))}
             shared[seed] = sorted(name for name in read if not _is_deleted_in(facts, name, seed))
+            gated |= set() if changes(seed) else {seed}
     return frozenset(gated), shared
 
 

@@ -25,7 +25,7 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis import files, modules, rank_zero_work
-from nb2ddp.analysis.common_paths import called_by_all, changes_state, is_used_later, leaves, parts_ranks
+from nb2ddp.analysis.common_paths import called_by_all, is_used_later, leaves, parts_ranks
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.init_place import in_setup_step
@@ -38,7 +38,6 @@ from nb2ddp.source.cells import Statement
 
 _PYTHON = re.compile(r"""[\[(]?\s*(?:sys\.executable|f?["'](?:python|accelerate|torchrun|\{sys\.exec))""")
 _BY_LAMBDA = "this lambda writes on every rank, at the same time; make it a function with `def`"
-_EACH_TURN = "each rank runs this in its turn, for it changes what all train with: start it in another cell"
 _WITH_TRAINING = "this writes on every rank, for every rank needs its statement; write on a line of its own"
 _WITH_MODELS = "this function writes on every rank, for it trains or calls models: write in one of its own"
 
@@ -46,14 +45,9 @@ _WITH_MODELS = "this function writes on every rank, for it trains or calls model
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     last = facts.last_collective
     assert last is not None  # the rule is of training
-    by_one, shared = rank_zero_work.generation(facts)
-    generating, gone = by_one | frozenset(shared), in_setup_step(facts)
-    changes = facts.changes_model
-    turns = {s for s in generating if facts.runs(s, changes) or changes_state(facts, s, names=False)}
+    (generating, shared), gone = rank_zero_work.generation(facts), in_setup_step(facts)
     for statement in facts.top_statements:
-        if statement in turns:
-            yield Gate(statement, "in-turn", "all ranks generate, for this changes what they train with")
-        elif statement in generating:
+        if statement in generating:
             yield Gate(statement, "rank-zero-then-wait", "only rank 0 generates")
         if names := shared.get(statement):
             made = ", ".join(names)
@@ -81,9 +75,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if facts.is_made_of(call.func, runs):
             continue
         statement = facts.statement(call)
-        if around := generating.intersection((statement, *facts.parents(call))):
-            if around & turns and why != rank_zero_work.WRITES:
-                yield Note(_EACH_TURN, call)
+        if not generating.isdisjoint((statement, *facts.parents(call))):
             continue
         if modules.runs(facts, call, modules.trains):
             yield Note(_WITH_MODELS, call)
@@ -101,7 +93,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if why == rank_zero_work.WRITES:
                 yield from _in_function(facts, call, statement)
             else:
-                yield from _running(facts, call, why, turns)
+                yield from _running(facts, call, why)
             continue
         used, in_with = is_used_later(facts, statement, last), isinstance(statement, cst.With)
         used |= rank_zero_work.is_known_to_module(facts, call)
@@ -173,17 +165,12 @@ def _each_in_turn(facts: Facts, call: cst.Call, statement: Statement, why: str) 
         yield Note("this writes on every rank, because its result is used", call)
 
 
-def _running(facts: Facts, call: cst.Call, why: str, turns: set[Statement]) -> Iterator[Finding]:
-    """Run a program, or send something, once where all ranks call the function that does, or rank 0 has its turn.
+def _running(facts: Facts, call: cst.Call, why: str) -> Iterator[Finding]:
+    """Run a program, or send something, once where all ranks call the function that does.
 
     Elsewhere each rank runs its own: in a reward, or where a dataset makes its rows.
     """
     statement = facts.statement(call)
-    tops = {top for top in facts.top_statements if turns and facts.runs(top, lambda other: other is call)}
-    if tops & turns:
-        once = tops <= turns and not parts_ranks(facts, statement)
-        yield Gate(statement, "rank-zero", why) if once else Note(_EACH_TURN, call)
-        return
     meets = facts.runs(statement, facts.needs_all)
     if meets or not called_by_all(facts, call) or _may_be_skipped(facts, call):
         if facts.fetches_artifact(call):

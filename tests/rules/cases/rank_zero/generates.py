@@ -236,16 +236,6 @@ def evaluate(net):
 print(evaluate(net.half()))
 t = SFTTrainer(net)
 t.train()
-# output
-from transformers import AutoModelForCausalLM
-net = AutoModelForCausalLM.from_pretrained("m")
-def evaluate(net):
-    net.eval()
-    return net.generate(**x)
-with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes what they train with
-    print(evaluate(net.half()))
-t = SFTTrainer(net)
-t.train()
 
 # case: a method that sets the mode of the model which its object keeps
 class Bot:
@@ -255,17 +245,6 @@ class Bot:
         self.net.eval()
         return self.net.generate(**x)
 print(Bot(llm).say())
-t = SFTTrainer(llm)
-t.train()
-# output
-class Bot:
-    def __init__(self, net):
-        self.net = net
-    def say(self):
-        self.net.eval()
-        return self.net.generate(**x)
-with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes what they train with
-    print(Bot(llm).say())
 t = SFTTrainer(llm)
 t.train()
 
@@ -281,17 +260,18 @@ print(ask("a"))
 print(draw())
 t = SFTTrainer(llm)
 t.train()
+
+# case: a text that changes what the ranks train with
+out = llm.generate(**x)
+tok.padding_side = tok.decode(out)
+t = SFTTrainer(llm)
+t.train()
 # output
-def ask(text):
-    tok.padding_side = "left"
-    return llm.generate(**tok(text))
-settings = {"rate": 1e-3}
-def draw():
-    settings["rate"] = 1e-4
-    return llm.generate(**x)
-with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes what they train with
-    print(ask("a"))
-    print(draw())
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
+    if is_main:
+        out = llm.generate(**x)
+out = ddp.from_main_process(lambda: out)
+tok.padding_side = tok.decode(out)
 t = SFTTrainer(llm)
 t.train()
 
@@ -316,7 +296,7 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 generates
 t = SFTTrainer(llm)
 t.train()
 
-# case: a program that starts in the turn of rank 0 alone
+# case: a program that starts where each rank generates
 import subprocess
 from transformers import AutoModelForCausalLM
 net = AutoModelForCausalLM.from_pretrained("m")
@@ -333,15 +313,15 @@ from transformers import AutoModelForCausalLM
 net = AutoModelForCausalLM.from_pretrained("m")
 def sample(text):
     net.eval()
-    if ddp.is_main_process:  # nb2ddp: only rank 0 runs it
-        subprocess.run(["say", text])
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 runs it
+        if is_main:
+            subprocess.run(["say", text])
     return net.generate(**x)
-with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes what they train with
-    print(sample("a"))
+print(sample("a"))
 t = SFTTrainer(net)
 t.train()
 
-# case: programs of whose results something is made, or which a block starts, in each rank's turn
+# case: programs of whose results something is made, or which a block starts, where each rank generates
 import os, subprocess
 from transformers import AutoModelForCausalLM
 net = AutoModelForCausalLM.from_pretrained("m")
@@ -361,16 +341,16 @@ from transformers import AutoModelForCausalLM
 net = AutoModelForCausalLM.from_pretrained("m")
 def sample(text):
     net.eval()
-    said = subprocess.check_output(["say", text])
+    said = ddp.from_main_process(lambda: subprocess.check_output(["say", text]))
     return net.generate(said)
-with ddp.in_turn():  # nb2ddp: all ranks generate, for this changes what they train with
-    print(sample("a"))
-    with quiet():
-        os.system("say b")
-        net.eval().generate(**x)
+print(sample("a"))
+with quiet():
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 runs it
+        if is_main:
+            os.system("say b")
+    net.eval().generate(**x)
 t = SFTTrainer(net)
 t.train()
-# note, line 6: each rank runs this in its turn, for it changes what all train with: start it in another cell
 
 # case: an object that keeps a function which generates
 def sample():
