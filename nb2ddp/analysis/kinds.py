@@ -46,7 +46,9 @@ class Kinds(Flow):
             case Binding():
                 return (yield from self._kind_bound(key))
             case cst.FunctionDef():
-                return (yield from self._kind_returned(key))
+                for value in self.returned(key):  # of a tuple the first value
+                    if kind := (yield _part(value)):
+                        return kind
             case cst.ClassDef():
                 bases = (name.rpartition(".")[2] for name in self.bases(key))
                 return "model" if any(n in _MODULES or libraries.is_model_class(n) for n in bases) else ""
@@ -149,13 +151,6 @@ class Kinds(Flow):
         if self.is_lightning_class(call.func):
             return "lightning"
         return "arguments" if self.is_arguments_class(call.func) else ""
-
-    def _kind_returned(self, function: cst.FunctionDef) -> _Steps:
-        """Evaluate the first kind that a ``return`` of the function gives; of a tuple its first value."""
-        for value in self.returned(function):
-            if kind := (yield _part(value)):
-                return kind
-        return ""
 
     # ---- classes --------------------------------------------------------------------------------
 

@@ -88,11 +88,20 @@ class Edit:
     @classmethod
     def keyword(cls, call: cst.Call, why: str, name: str, value: str, comment: str = "") -> Edit:
         """Give a call ``name=value``, in place of the value that it has."""
+        return cls.items(call, why, {name: value}, comment)
+
+    @classmethod
+    def items(cls, node: cst.CSTNode, why: str, items: dict[str, str], comment: str = "") -> Edit:
+        """Give a call these keywords, or a dict literal these items, in place of the values that it has."""
 
         def given(node: cst.CSTNode) -> cst.CSTNode:
-            return cst_nodes.with_keyword(cst.ensure_type(node, cst.Call), name, value, comment)
+            if isinstance(node, cst.Dict):
+                return cst_nodes.with_dict_items(node, items)
+            for name, value in items.items():
+                node = cst_nodes.with_keyword(cst.ensure_type(node, cst.Call), name, value, comment)
+            return node
 
-        return cls(call, why, given)
+        return cls(node, why, given)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,6 @@ Groups of completions stay whole. All other Trainers run on the notebook's own a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 
 import libcst as cst
 
@@ -88,7 +87,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Decline(why, node)
                 continue
             shares[GENERATING_STEPS] = share
-        yield Edit(node, "this rank's share of the batch", partial(_with_shares, names=shares))
+        yield Edit.items(node, "this rank's share of the batch", shares)
 
 
 def _share_call(
@@ -200,15 +199,6 @@ def _is_of_callback(facts: Facts, node: cst.BaseExpression) -> bool:
     if binding is None or not isinstance(function, cst.FunctionDef):
         return False
     return function.name.value.startswith("on_") and function.params.params[1:2] == (binding.node,)
-
-
-def _with_shares(node: cst.CSTNode, names: dict[str, str]) -> cst.CSTNode:
-    if isinstance(node, cst.Call):
-        for key, name in names.items():
-            node = cst_nodes.with_keyword(node, key, name)
-        return node
-    assert isinstance(node, cst.Dict)
-    return cst_nodes.with_dict_items(node, names)
 
 
 rule = Rule("batch", __doc__, find)

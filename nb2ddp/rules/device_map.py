@@ -36,7 +36,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if libraries_know_ranks(facts, options.strategy):  # else a rank sees its own GPU alone
         for call in facts.live_calls:
             if facts.qualified(call.func) in libraries.PIPELINES and not facts.is_after_training(call):
-                yield from _pipeline(facts, call)
+                how = "the pipeline's model on each rank's GPU"  # which takes GPU 0 by itself, or the CPU
+                yield Edit.inside(call.func, how, helper(facts, "own_gpu"))
+                if facts.keyword(call, "device_map") is not None:
+                    yield Edit.keyword(call, how, "device_map", _own_gpu(facts))
         yield from _spread_elsewhere(facts)
 
 
@@ -77,14 +80,6 @@ def _models(facts: Facts, options: Options) -> Iterator[Finding]:
 def _own_gpu(facts: Facts) -> str:
     """Return the code of a map to this rank's GPU; Transformers takes a number for a GPU, also where there is none."""
     return f'{{"": {facts.our("local_rank")} if torch.cuda.is_available() else "cpu"}}'
-
-
-def _pipeline(facts: Facts, call: cst.Call) -> Iterator[Finding]:
-    """Give a pipeline this rank's GPU: it takes GPU 0 by itself, or the CPU once the ranks have joined."""
-    how = "the pipeline's model on each rank's GPU"
-    yield Edit.inside(call.func, how, helper(facts, "own_gpu"))
-    if facts.keyword(call, "device_map") is not None:
-        yield Edit.keyword(call, how, "device_map", _own_gpu(facts))
 
 
 def _spread_elsewhere(facts: Facts) -> Iterator[Finding]:

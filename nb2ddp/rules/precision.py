@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import libcst as cst
 
@@ -47,8 +46,8 @@ def _arguments(facts: Facts) -> Iterator[Edit]:
             continue
         for node in filter(None, (call, *facts.star_dicts(call))):
             if cst_nodes.is_word(facts.value(item_of(node, "bf16")), "True"):
-                switch = partial(_switched, has_bf16=has_bf16)
-                yield Edit(node, "a T4 has no bf16; it trains in fp16 there", switch)
+                values, why = {"bf16": has_bf16, "fp16": f"not {has_bf16}"}, "a T4 has no bf16"
+                yield Edit.items(node, f"{why}; it trains in fp16 there", values, f"nb2ddp: {why}")
             for name in _REFUSED:
                 value = item_of(node, name)
                 if value is not None and cst_nodes.is_word(value, "True"):
@@ -84,14 +83,6 @@ def _chosen(facts: Facts, dtype: cst.BaseExpression) -> Iterator[Edit]:
     if value is not None and facts.qualified(value) == "torch.bfloat16":
         code = f"{torch}.bfloat16 if {helper(facts, 'has_bf16')} else {torch}.float16"
         yield Edit.to(value, _COMPUTES, code)
-
-
-def _switched(node: cst.CSTNode, has_bf16: str) -> cst.CSTNode:
-    if isinstance(node, cst.Call):
-        node = cst_nodes.with_keyword(node, "bf16", has_bf16)
-        return cst_nodes.with_keyword(node, "fp16", f"not {has_bf16}", "nb2ddp: a T4 has no bf16")
-    assert isinstance(node, cst.Dict)
-    return cst_nodes.with_dict_items(node, {"bf16": has_bf16, "fp16": f"not {has_bf16}"})
 
 
 rule = Rule("precision", __doc__, find, balanced=True)

@@ -252,7 +252,9 @@ def test_what_makes_a_folder_is_no_part_of_an_install_that_prints_too() -> None:
         print(folder)
     """
     found = parts(rows, cell)
-    assert not [statement for statement in found["slice"] if "rows.csv" in statement or "makedirs" in statement]
+    assert not [
+        statement for statement in found["slice"] if "rows.csv" in statement or "makedirs" in statement
+    ]
 
 
 def test_no_install_makes_no_setup_file() -> None:
