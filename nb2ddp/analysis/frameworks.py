@@ -210,6 +210,15 @@ def _fits(name: str, patterns: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns.split())
 
 
+def trains_whole(facts: Facts, node: cst.CSTNode) -> bool:
+    """Return whether a node runs a training that nb2ddp does not convert, and each rank does whole."""
+    return facts.runs(node, facts.once(_all_calls).__contains__)
+
+
+def _all_calls(facts: Facts) -> frozenset[cst.Call]:
+    return frozenset(training.call for training in (*trainings(facts), *unknown_trainings(facts)))
+
+
 def unknown_trainings(facts: Facts) -> Iterator[Training]:
     """Yield the calls that seem to train with something that nb2ddp does not know, those by their names first."""
     known = {training.call for training in trainings(facts)}

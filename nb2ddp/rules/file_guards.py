@@ -24,7 +24,7 @@ from typing import Literal
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import files
+from nb2ddp.analysis import files, frameworks
 from nb2ddp.analysis.common_paths import changes_process, changes_state, leaves, makes_folder
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
@@ -54,6 +54,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         deletes = _deletes(facts, statement)
         says = leaves(facts, statement) or _says_what_is_there(facts, statement) or deletes == "and changes"
         parts = isinstance(decided, cst.If) and says
+        parts |= not _is_found(facts, _path(facts, call).strip("()"), decided)
         if parts or facts.runs(statement, facts.needs_all) or not _may_make_files(facts, statement):
             # a rank that comes later would go another way
             looks = partial(files.looks_at_files, facts)
@@ -71,6 +72,14 @@ def _says_what_is_there(facts: Facts, statement: Statement) -> bool:
     names_one |= any(changes_process(facts, call) for call in facts.calls_in(statement))
     plain = (b for b in facts.bindings_in(statement) if b.value is not None and not facts.calls_in(b.value))
     return names_one or any(facts.is_read_outside(binding.name, statement) for binding in plain)
+
+
+def _is_found(facts: Facts, path: str, decided: cst.If | cst.IfExp) -> bool:
+    """Return whether another rank finds what a library trains: it names the path. Else it would train in its turn."""
+    branches = (part for part in (decided.body, decided.orelse) if part is not None)
+    training = [part for part in branches if frameworks.trains_whole(facts, part)]
+    codes = (cst_nodes.code_of(part) for part in (*training, *facts.nodes(cst.FunctionDef)))
+    return not training or any(path in code for code in codes)
 
 
 def _may_make_files(facts: Facts, statement: Statement) -> bool:
@@ -117,7 +126,7 @@ def _decided(facts: Facts, call: cst.Call) -> cst.If | cst.IfExp | None:
         if isinstance(parent, cst.If | cst.IfExp) and inner is parent.test and not isinstance(found, cst.If):
             found = parent
         inner = parent
-    return found
+    return None if found is None or facts.word(found.test) else found  # no file decides `A and False`
 
 
 rule = Rule("file-guards", __doc__, find, of_training=True)

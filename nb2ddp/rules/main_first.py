@@ -24,7 +24,7 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp.analysis import files, rank_zero_work
+from nb2ddp.analysis import files, frameworks, rank_zero_work
 from nb2ddp.analysis.common_paths import called_by_all
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
@@ -51,7 +51,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if late or not own.isdisjoint((statement, *facts.parents(statement))):
             continue
         named = isinstance(statement, cst.If) and cst_nodes.code_of(statement.test).startswith("__name__ ==")
-        if named or facts.runs(statement, facts.needs_all):
+        if named or facts.runs(statement, facts.needs_all) or frameworks.trains_whole(facts, statement):
             blocks: list[cst.BaseSuite] = facts.nodes(cst.IndentedBlock, within=statement, own=True)
             blocks += [f.body for call in facts.calls_in(statement) for f in facts.called_functions(call)]
             queue += [s for b in blocks for s in b.body if isinstance(s, Statement) and s not in queue]
