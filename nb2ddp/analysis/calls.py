@@ -6,6 +6,7 @@ one class alone has. Labels at sources flow the same ways: `carries` asks whethe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import cached_property
 
@@ -24,6 +25,8 @@ Functions = frozenset[cst.FunctionDef]
 Label = Callable[[cst.CSTNode], bool | None]
 # What goes through a generator at once.
 _ITERATING = (cst.For, cst.CompFor, cst.Arg, cst.From, cst.StarredElement)
+# Functions of modules that may call the methods of objects that they are given.
+_TRAINS = re.compile(r"train|fit|learn|^run", re.IGNORECASE)
 _OF_FIELDS = frozenset({"object", "typing.NamedTuple"})
 _OF_MODULES = frozenset("train eval to cuda cpu half float step state_dict parameters".split())
 
@@ -117,7 +120,7 @@ class Calls(Kinds):
     # ---- functions ------------------------------------------------------------------------------
 
     def called_functions(self, call: cst.Call) -> Sequence[cst.FunctionDef]:
-        """Return the functions that ``call`` calls, or passes to what is out of sight (``dataset.map(f)``)."""
+        """Return the functions that ``call`` calls, or passes out of sight: ``data.map(f)``, ``rl.train(agent)``."""
         if call not in self._functions:
             later = self._yields and not isinstance(self.parent(call), _ITERATING)  # [train(a), train(b)]
             found = [f for f in self.run_by(call.func) if not (later and self.is_generator(f))]
@@ -126,6 +129,11 @@ class Calls(Kinds):
             keeps = self._passes_on(call) or (made and not self._is_loose)
             for argument in call.args if not keeps else ():
                 found += self._passed(argument.value)
+            if self.is_of_import(call.func) and _TRAINS.search(last_name(call.func)):
+                given = (definition for a in call.args for definition in self._classes(a.value) or ())
+                homes = [home for definition in given for home in (definition, *self.own_bases(definition))]
+                methods = (f for home in homes for f in self.nodes(cst.FunctionDef, within=home.body))
+                found += [f for f in methods if self.scope(f) in homes and f.name.value[:2] != "__"]
             if isinstance(call.func, cst.Attribute) and call.func.attr.value in ("send", "__next__"):
                 found += self.iterated(call.func.value)
             self._functions[call] = tuple(dict.fromkeys(found))

@@ -113,7 +113,16 @@ def lines(*cells: str) -> tuple[list[str], dict[str, list[str]]]:
             ["text = model.generate(x)", "shown = text[0]", "print(shown)"],
             {},
         ),
-        (["data = model.generate(x)\nprint(data)", TRAIN], [], {"data = model.generate(x)": ["data"]}),
+        (
+            ["data = model.generate(x)\nprint(data)", TRAIN],
+            ["data = model.generate(x)"],
+            {"data = model.generate(x)": ["data"]},
+        ),
+        (
+            ["data = model.eval().generate(x)\nprint(data)", TRAIN],
+            [],  # each rank does, and goes on with the model
+            {"data = model.eval().generate(x)": ["data"]},
+        ),
         ([TRAIN, "text = model.generate(x)"], [], {}),
         (["text = model.generate(x)"], [], {}),  # nothing trains
         ([LOOP, "print(answers)", TRAIN], [LOOP.partition("\n")[2], "print(answers)"], {}),

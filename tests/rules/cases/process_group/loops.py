@@ -37,3 +37,33 @@ def main():
     epoch(model)
 ddp.init_process_group()  # nb2ddp: join the process group
 main()
+
+# case: an object that a module's function trains, and one that the notebook does
+import agents, torch
+class Agent:
+    def __init__(self):
+        self.net = torch.nn.Linear(2, 2)
+        self.optimizer = torch.optim.SGD(self.net.parameters())
+    def update(self, rows):
+        self.net(rows).sum().backward()
+        self.optimizer.step()
+first = Agent()
+agents.train(first, 12)
+second = Agent()
+for rows in batches:
+    second.update(rows)
+# output
+import agents, torch
+class Agent:
+    def __init__(self):
+        self.net = torch.nn.Linear(2, 2)
+        self.optimizer = torch.optim.SGD(self.net.parameters())
+    def update(self, rows):
+        self.net(rows).sum().backward()
+        self.optimizer.step()
+first = Agent()
+ddp.init_process_group()  # nb2ddp: join the process group
+agents.train(first, 12)
+second = Agent()
+for rows in batches:
+    second.update(rows)

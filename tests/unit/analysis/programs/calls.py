@@ -523,3 +523,27 @@ def each(rows, change):
 each(rows, f)
 # asked: rows.map
 # answer: f
+
+# case: an object that a module's function trains
+import agents
+class Base:
+    def act(self, state):
+        return self.step(state)
+class Agent(Base):
+    def __init__(self):
+        self.steps = 0
+    def update(self, rows):
+        self.steps += 1
+agents.train(Agent(), rows)
+# asked: agents.train
+# answer: Agent.update
+# answer: Base.act
+
+# case: an object that a module's function shows
+import agents
+class Agent:
+    def update(self, rows):
+        self.steps += 1
+agents.show(Agent())
+# asked: agents.show
+# answer: nothing
