@@ -65,8 +65,6 @@ class _Parts:
             return "its arguments hold no tensor with a batch dimension"
         return "" if min(self.sizes) > 0 else "it holds fewer rows than there are ranks"
 
-    known = property(lambda self: not self.obstacle)
-
     def shape(self, *, words: bool) -> tuple[Any, ...]:
         """Return what calls of one kind have in common; with ``words`` also texts and flags: a task's name, say."""
         kept = (str, bool) if words else ()
@@ -114,7 +112,7 @@ class _Parts:
 
         args, kwargs = pytree.tree_unflatten([*map(taken, self.leaves, self.dims)], self.spec)
         first = _Parts(args, kwargs, self.layout)
-        return first if first.known and first.dims == self.dims else self
+        return self if first.obstacle or first.dims != self.dims else first
 
     def of(self, start: int, end: int, *, differentiable: bool = False) -> tuple[Any, Any]:
         """Return the arguments for some rows; ``differentiable`` ones are this rank's."""

@@ -118,7 +118,7 @@ class _Split:
             of_ranks = from_all_ranks(_changed_for_good(self.model, positions, name))
             self.takes = next((of for of in of_ranks if of), [""])[0]
             return output
-        if not parts.known:
+        if parts.obstacle:
             _warn_once(f"a batch is computed by every rank: {parts.obstacle}")
             return self._compute_whole(args, kwargs)
         if of_more in self.whole:
@@ -146,7 +146,7 @@ class _Split:
         is_apart = len({p.device for p in self.model.parameters()}) > 1
         is_lazy = self.calls == 0 and any(map(torch.nn.parameter.is_lazy, self.model.parameters()))
         is_short = self.compared.pace.get(kind, math.inf) * parts.rows < self.worth
-        return is_short or not parts.known or kind in self.whole or is_apart or is_lazy or is_seen
+        return is_short or parts.obstacle != "" or kind in self.whole or is_apart or is_lazy or is_seen
 
     def _see_same_batches(self, parts: _Parts, kind: Any) -> None:
         try:

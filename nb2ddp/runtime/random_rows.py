@@ -38,12 +38,10 @@ class _RandomRows(_DropoutRows):
             ones = _ones(args[0], self.rows)
             whole = torch.cat([ones[: self.start], args[0], ones[self.end :]])
             return func(whole, *args[1:], **kwargs)[self.start : self.end]
-        if func in _LIKE:
-            values = [*args, *kwargs.values()]
-            if any(self._has_rows(value) for value in values):
-                args = [self._of_batch(x) if self._has_rows(x) else x for x in args]
-                kwargs = {name: self._of_batch(x) if self._has_rows(x) else x for name, x in kwargs.items()}
-                return func(*args, **kwargs)[self.start : self.end]
+        if func in _LIKE and any(map(self._has_rows, (*args, *kwargs.values()))):
+            args = [self._of_batch(x) if self._has_rows(x) else x for x in args]
+            kwargs = {name: self._of_batch(x) if self._has_rows(x) else x for name, x in kwargs.items()}
+            return func(*args, **kwargs)[self.start : self.end]
         if func in _SIZED:
             sized = self._sized(func, list(args), dict(kwargs))
             if sized is not None:

@@ -14,12 +14,12 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import get_worker_info
 
 from nb2ddp.runtime.digests import _digest
-from nb2ddp.runtime.kept_values import _is_array, _is_generator
+from nb2ddp.runtime.kept_values import _SIMPLE, _is_array, _is_generator
 from nb2ddp.runtime.random_numbers import _are_same_states, _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.script_location import _is_own
 from nb2ddp.runtime.sent_rows import _as_tensor, _of_tensor
-from nb2ddp.runtime.value_copies import _generator_state
+from nb2ddp.runtime.value_copies import _are_same_items, _generator_state
 
 _ROWS_DRAW = "its rows draw random numbers, each after those before it"
 _CHANGES = "reading it changes what the script can see: a counter, a cache, a generator of its own"
@@ -30,7 +30,6 @@ _FAILS = "a row cannot be read"
 _MOST_HELD = 20_000  # values that are looked at
 _MOST_IN_ONE = 1_000  # of a long list
 _MOST_OF_ARRAY = 2**16  # of an array
-_ATOMS = (str, bytes, int, float, complex, type(None))
 
 
 class _Effects:
@@ -50,7 +49,7 @@ class _Effects:
     def __exit__(self, *_: object) -> None:
         printed, sys.stdout, self.module.__class__ = self.printed.getvalue(), self.out, self.kind
         self.draws = not _are_same_states(self.before, _random_state())
-        self.changes = any(not _are_same(held, _inside(value)) for value, held in self.contents)
+        self.changes = any(not _are_same_items(held, _inside(value)) for value, held in self.contents)
         seen = printed, _SeenModule.uses > self.uses, self.draws, self.changes
         whys = _PRINTS, _WRITES, _ROWS_DRAW, _CHANGES
         self.why = next((why for found, why in zip(seen, whys, strict=True) if found), "")
@@ -81,7 +80,7 @@ def _contents(*roots: Any) -> list[tuple[Any, list[Any]]]:
         if (
             id(value) not in seen
             and id(value) not in libraries
-            and not isinstance(value, (*_ATOMS, types.ModuleType))
+            and not isinstance(value, (*_SIMPLE, types.ModuleType))
         ):
             seen[id(value)] = value, _inside(value)
             waiting += seen[id(value)][1][:_MOST_IN_ONE]
@@ -100,13 +99,6 @@ def _inside(value: Any) -> list[Any]:
     elif _is_array(value):
         held.append(value.tobytes() if value.nbytes < _MOST_OF_ARRAY else b"")
     return held
-
-
-def _are_same(held: list[Any], now: list[Any]) -> bool:
-    return len(held) == len(now) and all(
-        a is b or (type(a) is type(b) and isinstance(a, _ATOMS) and a == b)
-        for a, b in zip(held, now, strict=True)
-    )
 
 
 def _rows(dataset: Any, rows: Any) -> Any:

@@ -355,7 +355,7 @@ class _Comparison:
         """Compare gradients: of a few rows, and of the whole batch where these differ."""
         trained, apart = _trained_by_name(self.model), None
         for some in dict.fromkeys((parts.some(4 * _run.world_size), parts)):
-            if not some.known or not self.joins[kind].agree(some):
+            if some.obstacle or not self.joins[kind].agree(some):
                 continue
             apart = _gradients_apart(trials, self.joins[kind].join, some, trained)
             if trials.kept:

@@ -20,6 +20,7 @@ import torch
 from nb2ddp.runtime.kept_values import (
     _GROWS,
     _MOST,
+    _SIMPLE,
     _base,
     _cannot_go_back,
     _is_array,
@@ -164,9 +165,10 @@ def _held(iterator: Any, depth: int = 0) -> list[Any]:
 
 
 def _are_same_items(one: Any, other: Any) -> bool:
+    """Return whether two values are one object, equal numbers or texts, or lists of such."""
     if isinstance(one, list) and isinstance(other, list) and one is not other:
         return len(one) == len(other) and all(map(_are_same_items, one, other))
-    return one is other or (isinstance(one, int | str) and one == other)
+    return one is other or (isinstance(one, _SIMPLE) and type(one) is type(other) and bool(one == other))
 
 
 def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
