@@ -17,6 +17,7 @@ from nb2ddp.runtime.kept_values import (
     _walk,
 )
 from nb2ddp.runtime.module_state import _read_names
+from nb2ddp.runtime.run_state import _is_power_of_two
 
 _NONE_YET = object()
 _PLAIN_KINDS = frozenset({*_SIMPLE, types.FunctionType, types.MethodType})
@@ -60,7 +61,7 @@ class _Settings:
                 often = 2 * count > self.calls
                 self.read = _read_names(model) if self.read is None else self.read
                 self.vary |= count > 1 and (not _is_of_script(setting) or setting[1] in self.read)
-                if count & (count - 1) or (often and not count.bit_length() % 2):
+                if not _is_power_of_two(count) or (often and not count.bit_length() % 2):
                     continue
                 if count == 1 or not _is_of_script(setting):
                     found = max(found, count)
@@ -69,7 +70,7 @@ class _Settings:
 
     def note(self, model: torch.nn.Module) -> None:
         """Leave out what the call that ends here has changed: the model counts its calls, say. Later on seldom."""
-        if self.calls > _MOST_NOTED and self.calls & (self.calls - 1):
+        if self.calls > _MOST_NOTED and not _is_power_of_two(self.calls):
             return
         now = dict(self._settings(model))
         known = now.keys() & self.seen.keys()

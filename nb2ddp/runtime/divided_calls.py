@@ -32,8 +32,8 @@ from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks, from
 from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.recomputed_calls import _Comparison, _is_compiled
 from nb2ddp.runtime.repeated_writes import _Effect, _ending_at_effects
-from nb2ddp.runtime.run_state import _replaced, _run, _warn_once
-from nb2ddp.runtime.same_losses import _are_same_batches, _is_looked_at, _Losses
+from nb2ddp.runtime.run_state import _is_power_of_two, _replaced, _run, _warn_once
+from nb2ddp.runtime.same_losses import _are_same_batches, _Losses
 from nb2ddp.runtime.split_classes import _as_it_was, _divide_no_parts, _splits
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.value_reads import _are_on_all_ranks, _Paths, _Reads
@@ -105,10 +105,10 @@ class _Split:
             self.why = self.why or self.whole.get(kind) or self.whole[of_more]
         if self._costs_no_time(parts, kind):
             return self._run(args, kwargs, notes=False)
-        if _is_looked_at(self.calls):
+        if _is_power_of_two(self.calls):
             self.losses.compare()
         self.calls, self.of_training = self.calls + 1, self.of_training + self.mode[1]
-        if _is_looked_at(self.calls):
+        if _is_power_of_two(self.calls):
             self._see_same_batches(parts, kind)
         self._prepare(args, kwargs)
         if self.hooks != torch.utils.hooks.RemovableHandle.next_id:
@@ -127,7 +127,7 @@ class _Split:
         if joined is None:
             return self._compute_whole(args, kwargs)
         self.last = (parts, kind) if self.mode[1] else self.last
-        if _is_looked_at(self.calls):
+        if _is_power_of_two(self.calls):
             self.losses.note(joined[0], of_rank=joined[1])
         self.averaging.watch(joined[0])
         self.hooks = torch.utils.hooks.RemovableHandle.next_id

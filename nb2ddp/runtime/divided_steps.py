@@ -15,7 +15,7 @@ from nb2ddp.runtime.micro_batch_rows import _SUM, _Part, _Rows
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _Draws
 from nb2ddp.runtime.row_parts import _CLOSE_FIGURES, _CLOSEST, _OF_FEW_ROWS, _RowParts
-from nb2ddp.runtime.run_state import _replaced, _run, _say, _warn
+from nb2ddp.runtime.run_state import _is_power_of_two, _replaced, _run, _say, _warn
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.step_plans import _Division, _equal_parts, _planned, _Unit
 from nb2ddp.runtime.summed_gradients import (
@@ -176,10 +176,10 @@ class _DividedSteps:
         """Return whether losses of parts are compared: in step 2, 4, 8 and so on, and in epochs; a library's seldom."""
         state, epoch, self.epoch = self.trainer.state, self.epoch, int(self.trainer.state.epoch or 0)
         is_now = epoch != self.epoch or step == 1  # when nothing is divided yet
-        if not (self.rows.rules and _checks.is_on and (is_now or not step & (step + 1))):
+        if not (self.rows.rules and _checks.is_on and (is_now or _is_power_of_two(step + 1))):
             return False
         cost = _run.world_size**2 / max(1, sum(len(of.lengths) for of in self.batches)) / 2  # a row for each
-        is_free = self.is_own and not step & (step + 1)
+        is_free = self.is_own and _is_power_of_two(step + 1)
         is_watched = is_free or self._may(cost * (2 - is_now), state.max_steps if step == 1 else step)
         self.spent += cost * (is_watched > is_free)
         return is_watched
@@ -201,7 +201,7 @@ class _DividedSteps:
         if i < 0:
             return False
         rules, every = self.rows, (*range(len(self.batches[i].lengths)),)
-        few = every if self.is_own and not self.steps & (self.steps - 1) else every[: _run.world_size]
+        few = every if self.is_own and _is_power_of_two(self.steps) else every[: _run.world_size]
         rows = _Rows(self.batches[i].of(few, trims=False), rules.blocks)
         near, parts = rules.drops and torch.cuda.is_available(), _equal_parts(rows, by_length=not self._meets)
         way = _Division(rows, parts, rules.trims is True, rules.drops and not near)

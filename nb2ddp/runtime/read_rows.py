@@ -16,7 +16,7 @@ from torch.utils.data import get_worker_info
 from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.kept_values import _SIMPLE, _is_array, _is_generator
 from nb2ddp.runtime.random_numbers import _are_same_states, _random_state, _set_random_state
-from nb2ddp.runtime.run_state import _run
+from nb2ddp.runtime.run_state import _is_power_of_two, _run
 from nb2ddp.runtime.script_location import _is_own
 from nb2ddp.runtime.sent_rows import _as_tensor, _of_tensor
 from nb2ddp.runtime.value_copies import _are_same_items, _generator_state
@@ -175,9 +175,8 @@ class _Read:
 def _read_by_worker(fetcher: Any, asked: _Asked) -> tuple[torch.Tensor, tuple[str, Any, float]]:
     """Read a batch as one process's worker does."""
     _Read.count += 1
-    is_rare = _Read.count & (_Read.count - 1) == 0  # the 1st, 2nd, 4th, 8th ...
     where = f"in DataLoader worker process {get_worker_info().id}"
-    with _Effects(*[fetcher.dataset, fetcher.collate_fn] * is_rare) as effects:
+    with _Effects(*[fetcher.dataset, fetcher.collate_fn] * _is_power_of_two(_Read.count)) as effects:
         try:
             batch = fetcher.fetch(list(asked))
         except Exception:

@@ -107,6 +107,11 @@ def _warn(text: str, kind: str = "WARNING") -> None:
 _warn_once = functools.cache(_warn)
 
 
+def _is_power_of_two(number: int) -> bool:
+    """Return whether something is the 1st, 2nd, 4th, 8th and so on: what is done again is done ever more seldom."""
+    return number > 0 and number & (number - 1) == 0
+
+
 @contextlib.contextmanager
 def _replaced(holder: Any, **attributes: Any) -> Iterator[None]:
     """Give an object other attributes within a block, one after another; the last one is the first to be put back."""

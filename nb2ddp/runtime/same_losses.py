@@ -39,11 +39,6 @@ def _are_same_batches(model: Any, leaves: Any) -> bool:
     return alike
 
 
-def _is_looked_at(call: int) -> bool:
-    """Return whether ranks compare a call's batch and loss: the first, second, fourth, eighth ..."""
-    return call > 0 and call & (call - 1) == 0
-
-
 class _Losses:
     """Compare the gradients that the losses of all ranks give a model's outputs.
 

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from nb2ddp.runtime.kept_values import _SIMPLE, _Path
+from nb2ddp.runtime.run_state import _is_power_of_two
 from nb2ddp.runtime.value_copies import _ABSENT
 
 
@@ -28,5 +29,5 @@ class _Switches:
             if (type(old) is not type(value) or old != value) and path not in figures and not is_librarys:
                 count = self.changes[path] = self.changes.get(path, 0) + 1
                 often = 2 * count > self.steps
-                found |= count in (1, 16, 256) if often else not count & (count - 1)
+                found |= count in (1, 16, 256) if often else _is_power_of_two(count)
         return found

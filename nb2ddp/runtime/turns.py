@@ -26,7 +26,7 @@ from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks
 from nb2ddp.runtime.random_draws import _NOTHING, _advanced, _shapes
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.replicas import _make_equal
-from nb2ddp.runtime.run_state import _replaced, _run, _warn, _warn_once
+from nb2ddp.runtime.run_state import _is_power_of_two, _replaced, _run, _warn, _warn_once
 from nb2ddp.runtime.script_location import _is_own
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.step_plans import _Division, _equal_parts, _Unit
@@ -265,7 +265,7 @@ class _Turns(_DividedSteps):
         _read_losses(made.values())
         has = bytes(gradient is not None for gradient in gradients)
         # what the ranks read, by its shapes; by its content in some steps
-        is_full = is_unknown is None or not self.steps & (self.steps - 1)
+        is_full = is_unknown is None or _is_power_of_two(self.steps)
         batches = [_digest(inputs) if is_full else str(_shapes(inputs)) for inputs in self.samples]
         is_sparse = any(gradient is not None and gradient.is_sparse for gradient in gradients)
         wrong = held.changed() or self.drops_gradients * _DROPS or is_sparse * _SPARSE

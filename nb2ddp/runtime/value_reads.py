@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.object_collectives import _largest_of_ranks
+from nb2ddp.runtime.run_state import _is_power_of_two
 
 # What gives Python the values of a tensor, or a tensor whose size depends on them.
 _READS = frozenset(
@@ -92,7 +93,7 @@ class _Paths(TorchFunctionMode):
 
     def asks(self, kind: Any, call: int) -> bool:
         """Return whether the latest call is to be compared: where there are many ways, seldom."""
-        return self.are_new(kind) and (len(self.known[kind]) < _MOST_WAYS or not call & (call - 1))
+        return self.are_new(kind) and (len(self.known[kind]) < _MOST_WAYS or _is_power_of_two(call))
 
 
 def _reads_values(name: str, args: Any, kwargs: Any) -> bool:
