@@ -14,7 +14,7 @@ from nb2ddp.runtime.summed_gradients import _persistent
 
 
 class _Held:
-    """A model's buffers, and the modules, optimizers and large tensors held beside it, before a step."""
+    """A model's buffers, and the modules and large tensors held beside it, before a step."""
 
     def __init__(self, of: Any, *, by_value: bool) -> None:
         self.buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in of.buffers]
@@ -55,19 +55,12 @@ class _Held:
             yield (_in_words(path), 0 if is_name else id(value)), value
         for values in (vars(self.trainer), vars(sys.modules["__main__"])):
             for name, value in list(values.items()):
-                if name in _NO_FIGURES or name[:2] == "__":
-                    continue
-                if isinstance(value, torch.optim.Optimizer):
-                    groups = [group["params"] for group in value.param_groups]
-                    if all(id(parameter) in self.trained for group in groups for parameter in group):
-                        continue  # the Trainer's own
-                if isinstance(value, torch.nn.Module | torch.optim.Optimizer):
+                if isinstance(value, torch.nn.Module) and name not in _NO_FIGURES and name[:2] != "__":
                     yield (f"`{name}`", 0), value
 
     def _tensors(self, value: Any) -> list[Any]:
         if not isinstance(value, torch.nn.Module):
-            is_known = isinstance(value, torch.optim.Optimizer) or id(value) in self.trained
-            return [] if is_known else [value]
+            return [] if id(value) in self.trained else [value]
         if self.by_value or value not in _of_held_modules:  # a walk through a large model takes milliseconds
             every = [*value.parameters(), *_persistent(value)]
             _of_held_modules[value] = [tensor for tensor in every if id(tensor) not in self.trained]

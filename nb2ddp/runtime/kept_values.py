@@ -39,10 +39,7 @@ _WRAPPED = ("__self__", "__func__", "func", "args", "keywords", "fget", "fset")
 
 
 class _Place(NamedTuple):
-    """Where a value is kept: ``holder`` is a dict, a list, or what has the attribute ``key``.
-
-    Without a holder a value is only looked into: a class, a function in a method.
-    """
+    """Where a value is kept: ``holder`` is a dict, a list, or has the attribute ``key``; None where it is only read."""
 
     path: _Path = ()
     holder: Any = None

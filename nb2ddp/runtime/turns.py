@@ -99,7 +99,9 @@ class _Turns(_DividedSteps):
         self.batches = [_Rows(of, self.rows.blocks, divides=not self.rows.why_not) for of in self.samples]
         self.doubtful, self.drops_gradients = -1, False
         self.first = self.first if step else _checks.steps  # of this Trainer; others may have trained before
-        is_due = self._is_planned(step)
+        is_again, most = step == self.again, self.trainer.state.max_steps
+        is_due = _checks.is_checked(self.first + step, must=is_again or not self.is_compared)
+        is_due = is_due and (not self.is_compared or self._may(self._of_check(), most if is_again else step))
         base = self.figures.base = self.figures.snapshot()
         start, kept = _random_state(), _take_gradients(self.trained)
         held = _Held(self, by_value=is_due or not step)
@@ -127,12 +129,6 @@ class _Turns(_DividedSteps):
             _checks.failed(f"{why}. From here on {_WHOLE}")
         elif self.draws.why_not:
             self._say_near(f"{self.draws.why_not}, after the first of each step")
-
-    def _is_planned(self, step: int) -> bool:
-        """Return whether a step is to be checked, whatever is in it."""
-        is_again, most = step == self.again, self.trainer.state.max_steps
-        is_due = _checks.is_checked(self.first + step, must=is_again or not self.is_compared)
-        return is_due and (not self.is_compared or self._may(self._of_check(), most if is_again else step))
 
     def _is_unlike(self, step: int) -> bool:
         """Return whether a step may be another one than those compared so far, and is to be checked. A collective."""
