@@ -89,7 +89,7 @@ class _Files:
         script = getattr(sys.modules["__main__"], "__file__", None) or sys.argv[0]
         beside = os.path.dirname(os.path.realpath(script))  # where the notebook does not look
         self.folder = tempfile.mkdtemp(prefix=".nb2ddp-", dir=beside if os.access(beside, os.W_OK) else None)
-        self.near = f"{os.getcwd()}{os.sep}", f"{beside}{os.sep}"
+        self.folders = f"{os.getcwd()}{os.sep}", f"{beside}{os.sep}"
         self.before: dict[str, str] = {}  # by path, where a copy of what was there is; "" where nothing was
         self.after: dict[str, str] = {}  # what the block has left there
         self.thread = threading.get_ident()
@@ -109,7 +109,7 @@ class _Files:
     def _keep(self, path: str, *, copies: bool) -> None:
         kept, is_there = os.path.join(self.folder, f"before {len(self.before)}"), os.path.lexists(path)
         disks = {os.stat(folder).st_dev for folder in (os.path.dirname(path), self.folder)}
-        if path in self.before or not path.startswith(self.near) or len(disks) > 1:
+        if path in self.before or not path.startswith(self.folders) or len(disks) > 1:
             return
         if is_there and not os.path.isfile(path):  # a folder, a device
             return
@@ -117,7 +117,7 @@ class _Files:
             if os.path.getsize(path) > _MOST_COPIED:
                 return
             shutil.copy2(path, kept)
-        self.before[path] = kept * is_there
+        self.before[path] = kept if is_there else ""
 
     def undo(self) -> None:
         """Make files what they were: what came last, a file in a new folder say, goes first."""

@@ -24,7 +24,7 @@ from nb2ddp.runtime.script_location import _frames, _is_notebooks_own, _place
 from nb2ddp.runtime.store import _beat_of, _second_store
 
 _BEAT = 2.0  # seconds between two reports of the watchdog
-_TELL = _PATIENCE * 4 / 3  # seconds after which a line says who waits for whom
+_REPORT_AFTER = _PATIENCE * 4 / 3  # seconds after which a line says who waits for whom
 _EXCHANGE = "torch.distributed.distributed_c10d torch.distributed.utils torch.nn.parallel.distributed".split()
 
 
@@ -49,8 +49,8 @@ class _Watchdog(threading.Thread):
         self._moved = self._lived = self._looked = time.monotonic()
         self._signs = _Signs()
         self._doing = "computes"
-        self._next_line = _TELL
-        self._left_to_say = 4  # looks that a rank which hangs has to say so itself
+        self._next_line = _REPORT_AFTER
+        self._looks_left = 4  # in which a rank that hangs may still say so itself
 
     def stop(self) -> None:
         self._ended.set()
@@ -109,10 +109,10 @@ class _Watchdog(threading.Thread):
         if found := _trouble(own, beats):
             speaker, sentence = found
             answers = speaker["silent"] < 3 * _BEAT and not speaker["end"]
-            self._left_to_say -= 1
-            if speaker is own or not answers or self._left_to_say == 0:
+            self._looks_left -= 1
+            if speaker is own or not answers or self._looks_left == 0:
                 self._stop_run(sentence, beats)
-        self._tell(beats)
+        self._report_waits(beats)
 
     def report(self) -> dict[str, Any]:
         """Put into the store what the main thread is doing, and return it."""
@@ -162,7 +162,7 @@ class _Watchdog(threading.Thread):
             "trace": _trace(error) if still > 1 else "",  # no run is stopped before
         }
 
-    def _tell(self, beats: Collection[dict[str, Any]]) -> None:
+    def _report_waits(self, beats: Collection[dict[str, Any]]) -> None:
         """Say who waits for whom, since when, and where: after a minute, and then ever more seldom."""
         left = [beat for beat in beats if not beat["end"]]
         waits = [beat for beat in left if beat["meets"] and beat["silent"] < 10]
@@ -171,8 +171,8 @@ class _Watchdog(threading.Thread):
         since = 0.0
         if late:
             since = longest["still"] if longest else min(beat["still"] for beat in left)
-        if since < _TELL:
-            self._next_line = _TELL
+        if since < _REPORT_AFTER:
+            self._next_line = _REPORT_AFTER
         elif since > self._next_line and _run.rank == min(b["rank"] for b in left if b["silent"] < 10):
             self._next_line = 2 * since
             beat = max(late, key=itemgetter("still"))
