@@ -114,12 +114,12 @@ class _Joins:
             self.extremes[number] = min(least, before[0]), max(most, before[1])
         mine = _tensors(own)
         numbers = [x.detach().cpu() if isinstance(x, torch.Tensor) and not x.ndim else None for x in mine]
-        of_ranks = from_all_ranks((_structure(own), self._rows_of(whole, own, parts), numbers))
+        pairs = zip(leaves, mine, strict=False)
+        apart = [_difference(x, y) if isinstance(x, torch.Tensor) else 0.0 for x, y in pairs]
+        of_ranks = from_all_ranks((_structure(own), self._rows_of(whole, own, parts), numbers, apart))
         if any(of_rank[0] != structure or of_rank[1] != of_ranks[0][1] for of_rank in of_ranks):
             return "its outputs have another form for a part of a batch", math.inf
         largest, problem = 0.0, None
-        pairs = zip(leaves, mine, strict=True)
-        same = from_all_ranks([_difference(x, y) if isinstance(x, torch.Tensor) else 0.0 for x, y in pairs])
         for number, (leaf, rows) in enumerate(zip(leaves, of_ranks[0][1], strict=True)):
             if not isinstance(leaf, torch.Tensor):
                 continue
@@ -141,7 +141,7 @@ class _Joins:
                 if difference > tolerance(leaf):
                     problem = problem or "rows depend on one another, or lie where none were looked for"
             else:
-                difference = max(of_rank[number] for of_rank in same)
+                difference = max(of_rank[3][number] for of_rank in of_ranks)
                 if difference > tolerance(leaf):
                     problem = problem or "an output has no row for each row of the batch"
                 else:
