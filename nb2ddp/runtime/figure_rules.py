@@ -5,6 +5,8 @@ import pickle
 import re
 from typing import Any
 
+import torch
+
 from nb2ddp.runtime.figure_values import _UNTRACKED, _appended, _sent
 from nb2ddp.runtime.kept_values import _GROWS, _MOST, _Path, _Place
 from nb2ddp.runtime.random_draws import _NOTHING, _Counts
@@ -57,6 +59,16 @@ class _Note:
 
 
 _CLOSE = 1e-4  # two ranks' figures of one micro-batch: float sums in another order
+
+
+def _sum_of(before: Any, added: Any) -> Any:
+    """Return a number, a tensor or a list of them with what was added; what was not there yet counts as 0."""
+    if isinstance(added, list):
+        before = before if isinstance(before, list) else [0] * len(added)
+        return [_sum_of(one, other) for one, other in zip(before, added, strict=True)]
+    if isinstance(before, str):
+        return added
+    return before + (added.to(before.device) if isinstance(before, torch.Tensor) else added)
 
 
 def _changed(before: tuple[_Place, Any] | None, after: tuple[_Place, Any] | None) -> _Change | None:

@@ -22,6 +22,7 @@ from nb2ddp.runtime.figure_rules import (
     _explains,
     _in_words,
     _Note,
+    _sum_of,
 )
 from nb2ddp.runtime.figure_values import _UNTRACKED, _is_small, _places, _Printed, _sent
 from nb2ddp.runtime.kept_values import _GROWS, _is_generator, _own_parts, _Path, _Place, _walk
@@ -288,12 +289,3 @@ _CACHES = (
     "{} caches what it gives, on each rank for its own micro-batches: where that depends on more than the arguments, "
     "it is not what one process gives"
 )
-
-
-def _sum_of(now: Any, added: Any) -> Any:
-    if isinstance(added, list):
-        now = now if isinstance(now, list) else [0] * len(added)
-        return [_sum_of(one, other) for one, other in zip(now, added, strict=True)]
-    if isinstance(added, torch.Tensor):
-        return now + added.to(now.device) if isinstance(now, torch.Tensor) else added
-    return added if now is _ABSENT else now + added

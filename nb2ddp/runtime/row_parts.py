@@ -9,7 +9,7 @@ computes it whole.
 from collections.abc import Collection
 from typing import Any
 
-from nb2ddp.runtime.figure_rules import _Change, _in_words, _Note
+from nb2ddp.runtime.figure_rules import _Change, _in_words, _Note, _sum_of
 from nb2ddp.runtime.kept_values import _Path
 from nb2ddp.runtime.micro_batch_rows import _SUM, _WEIGHTS, _Part, _Rows
 from nb2ddp.runtime.value_copies import _agree
@@ -169,13 +169,7 @@ def _combined(changes: list[_Change | None], ways: _Weights, rule: str) -> _Chan
         return None if values is None else _Change(before, values)
     nothing = [0] * len(given[0].added) if isinstance(given[0].added, list) else 0
     added = _weighted([nothing if change is None else change.added for change in changes], weights)
-    if added is None:
-        return None
-    if isinstance(added, list):
-        start = [0] * len(added) if isinstance(before, str) else before
-        return _Change(start, [one + other for one, other in zip(start, added, strict=True)])
-    start = 0 if isinstance(before, str) else before
-    return _Change(start, start + added)
+    return None if added is None else _Change(before, _sum_of(before, added))
 
 
 def _weighted(values: list[Any], weights: list[float] | None) -> Any:
