@@ -84,7 +84,8 @@ def _changing(_: Facts, *, names: bool) -> Solver[tuple[Facts, cst.CSTNode], boo
             if sets or (names and (fits or _draws_from_own(facts, call))):
                 return True
             for of, function in modules.called(facts, call):
-                if function.name.value != "__init__" and (yield (of, function.body)):  # what that sets is new
+                is_new = function.name.value in ("__init__", "__post_init__")  # what these set
+                if not is_new and (yield (of, function.body)):
                     return True
         attributes = facts.nodes(cst.Attribute, within=node)
         return any(facts.changes(a) or isinstance(facts.parent(a), cst.AssignTarget) for a in attributes)

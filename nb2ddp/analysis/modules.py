@@ -14,7 +14,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import imported_modules, parse_cell
+from nb2ddp.source.cells import imported_modules, last_name, parse_cell
 from nb2ddp.source.module_files import module_file
 
 Of = tuple[Facts, cst.FunctionDef]
@@ -57,12 +57,19 @@ def imported(facts: Facts) -> list[Facts]:
 def functions_of(facts: Facts, call: cst.Call) -> Iterator[Of]:
     """Yield the functions of modules beside the notebook that a call may run, with the facts of their modules.
 
-    A class runs ``__init__``, what a class has made its method, or ``__call__``.
+    A class runs what makes its objects, and opens them in a ``with``; what one has made its method, or ``__call__``.
     """
     owner = facts.owner(call)
-    of_object = owner is not None and not facts.is_of_import(owner)
-    names = facts.origins(owner) if owner is not None and of_object else facts.function_names(call)
-    is_object = isinstance(call.func, cst.Name) and facts.bindings(call.func.value)  # stop(loss, model)
+    of_module = owner is None or facts.is_of_import(owner)
+    of_class = owner is not None and of_module and last_name(owner)[:1].isupper()  # Log.begin(folder)
+    of_object = of_class or not of_module
+    is_held = of_object and bool(facts.assigned(facts.method(call)))  # self.stop(loss, model)
+    is_object = is_held or (isinstance(call.func, cst.Name) and facts.bindings(call.func.value))
+    made_by = call.func if is_held else owner
+    names = facts.origins(made_by) if made_by is not None and not of_module else facts.function_names(call)
+    names = frozenset(name.rpartition(".")[0] for name in names) if of_class else names
+    methods = [facts.method(call)] if of_object else ["__init__", "__post_init__"]
+    methods += ["__enter__", "__exit__"] if isinstance(facts.parent(call), cst.WithItem) else []
     for name in names:
         own: Facts | None = facts
         for _ in range(4):  # `from .files import save`, in the module that is imported
@@ -70,9 +77,8 @@ def functions_of(facts: Facts, call: cst.Call) -> Iterator[Of]:
             if own is None or (own := own.once(reader)(place)) is None:
                 break
             tops = [b.node for b in own.definitions(last) if b.scope is None]
-            method = facts.method(call) if of_object else "__call__" if is_object else "__init__"
-            methods = own.definitions(method)
-            found = [b.node for b in methods if b.scope in tops] + ([] if of_object else tops)
+            bound = (b for name in (["__call__"] if is_object else methods) for b in own.definitions(name))
+            found = [b.node for b in bound if b.scope in tops] + ([] if of_object and not is_held else tops)
             yield from ((own, node) for node in found if isinstance(node, cst.FunctionDef))
             name = own.collected.imports.get(last, [""])[-1]
 
@@ -108,6 +114,6 @@ def runs(facts: Facts, call: cst.Call, wanted: Callable[[Facts, cst.Call], objec
 def trains(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call trains, calls a model that its function is given, or changes its mode."""
     given, methods = facts.binding(call.func), libraries.COLLECTIVE_METHODS | libraries.LIGHTNING_METHODS
-    is_given = given is not None and isinstance(given.node, cst.Param)  # model(rows)
+    is_given = given is not None and isinstance(given.node, cst.Param) and given.name != "cls"  # model(rows)
     is_for_all = facts.is_training(call) or facts.is_for_all(call)
     return is_given or is_for_all or facts.method(call) in methods | {"eval", "load_state_dict"}

@@ -218,6 +218,48 @@ def test_what_an_object_of_a_module_writes_is_seen(tmp_path: Path) -> None:
     assert f"{turn}log.keep('b')" in code
 
 
+HELD = """
+    from dataclasses import dataclass
+
+    @dataclass
+    class Log:
+        path: str
+
+        def __post_init__(self):
+            self.line("begin")
+
+        @staticmethod
+        def line(row):
+            with open("rows.txt", "a") as file:
+                file.write(row)
+
+    class Stop:
+        def __call__(self, loss):
+            open("best.txt", "w").write(str(loss))
+            return loss > 1
+
+    class Timed:
+        def __enter__(self):
+            open("begin.txt", "w").close()
+
+        def __exit__(self, *error):
+            open("end.txt", "w").close()
+"""
+
+
+def test_what_objects_write_that_are_made_held_or_opened_is_seen(tmp_path: Path) -> None:
+    cells = (
+        "from log import Log, Stop, Timed\nLog('a');",
+        "Log.line('b');",
+        "class Run:\n    def __init__(self):\n        self.stop = Stop()\nrun = Run()\nrun.stop(2);",
+        "with Timed():\n    print(3)",
+        TRAIN,
+    )
+    code = code_of(beside(tmp_path, {"log.py": HELD}, *cells))
+    for line in ("Log('a')", "Log.line('b')", "run.stop(2)", "with Timed():"):
+        assert f"{GATE}{line}" in code
+
+
 WRITERS = (
     "def make(path):\n    from torch.utils.tensorboard import SummaryWriter\n    return SummaryWriter(path)"
 )
