@@ -129,7 +129,7 @@ class _Parts:
         return args, kwargs
 
     @property
-    def least(self) -> float:
+    def weight_tolerance(self) -> float:
         """The relative difference of weights that counts; on GPUs a smaller one is lost in rounding."""
         return 1e-4 if any(leaf.is_cuda for leaf in self.leaves if isinstance(leaf, torch.Tensor)) else 1e-6
 
@@ -168,7 +168,7 @@ class _Parts:
         for way, of_row in zip(ways, values, strict=True):
             of_ranks = [sum(of_row[start:end]) for start, end in self.ranges]
             self._shares[way] = [count / sum(of_ranks) for count in of_ranks] if sum(of_ranks) else None
-            if not max(of_row) - min(of_row) <= self.least * abs(max(of_row)):
+            if not max(of_row) - min(of_row) <= self.weight_tolerance * abs(max(of_row)):
                 self._uneven.add(way)
         self._shares["sum"] = [1.0] * _run.world_size
         return self._shares

@@ -16,11 +16,11 @@ class _CheckTimes:
         """Count the time of the check under way, and plan the next one."""
         self.seconds, self.elapsed = self.seconds + seconds, elapsed
         _checks.gap = self.gap
-        _checks.following = max(_checks.current, 0) + self.gap(max(_checks.current, 0))
+        _checks.next_check = max(_checks.current, 0) + self.gap(max(_checks.current, 0))
 
     def begin_again(self, step: int) -> None:
         """Compare the next steps, too: one comparison may be right by chance."""
-        self.start, _checks.following = step, min(_checks.following, step + 1)
+        self.start, _checks.next_check = step, min(_checks.next_check, step + 1)
 
     def gap(self, step: int) -> int:
         """Return after how many steps the next check comes."""

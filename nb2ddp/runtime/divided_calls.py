@@ -212,7 +212,7 @@ class _Split:
         self.spots[kind] = step
         if changed:
             _check_times.begin_again(step)
-        was_good = not spot or _checks.good[1] >= step - 1  # so the change alone is to blame
+        was_good = not spot or _checks.last_good[1] >= step - 1  # so the change alone is to blame
         is_new = is_first or uncertain > 0 or (changed == 1 and was_good and not settings.looks)
         is_due = is_first or uncertain > 0 or spot or (changed > 0 and _checks.is_on)
         few = not is_first and uncertain < 2 and not (spot and _checks.is_whole)
@@ -263,7 +263,7 @@ class _Split:
         # where Python sees values, other rows may save it in one process: the largest of a selection that is empty here
         if start is not None:
             way = None if self.paths.asks(kind, self.calls) else ""
-            of_one_form, alike, on_path = _are_on_all_ranks(form, str(reads.chosen if reads else 0), way)
+            of_one_form, alike, on_path = _are_on_all_ranks(form, str(reads.choices if reads else 0), way)
             if not (of_one_form and alike and on_path):
                 start.put_back()
                 if not of_one_form or (not alike and self.rechecks.get(kind, 0) >= self.most_rechecks):

@@ -219,7 +219,7 @@ class _DividedSteps:
     def _compute_parts(self, i: int, way: _Division, *, meanwhile: bool = False) -> _Made:
         """Compute this rank's parts; ``meanwhile`` rank 0 computes all rows (-1), or each rank if rows are gathered."""
         found, error, parts = dict[int, tuple[_Note, list[Any]]](), "", way.parts
-        self.figures.meets = False  # where one raises, the others do not
+        self.figures.shares_errors = False  # where one raises, the others do not
         ranks = range(int(meanwhile and not self._gathers), _run.world_size)
         more = len(parts) - len(ranks)  # which the first of them computes, too
         own = [number for number in range(len(parts)) if ranks[max(0, number - more)] == _run.rank]
@@ -240,7 +240,7 @@ class _DividedSteps:
                     break
         except Exception as raised:
             error = f"its rows alone raise {type(raised).__name__}"
-        self.figures.meets = True
+        self.figures.shares_errors = True
         _read_losses([note for note, _ in found.values()])
         return found, error
 

@@ -19,7 +19,7 @@ from nb2ddp.runtime.kept_values import (
     _own_parts,
     _Place,
 )
-from nb2ddp.runtime.value_copies import _agree, _Position
+from nb2ddp.runtime.value_copies import _agree, _IteratorState
 
 _UNTRACKED = "nb2ddp: how it changed cannot be told"
 _MOST_ON_CPU = 1 << 16  # values of a tensor or an array there
@@ -106,4 +106,4 @@ def _sent(value: Any) -> Any:
     kind = type(value)
     found = getattr(sys.modules.get(kind.__module__), kind.__name__, None)
     is_local = isinstance(value, tuple | enum.Enum) and found is not kind  # it cannot be pickled
-    return _UNTRACKED if isinstance(value, _Position) or is_local else value
+    return _UNTRACKED if isinstance(value, _IteratorState) or is_local else value

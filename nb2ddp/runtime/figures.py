@@ -54,12 +54,12 @@ class _Figures:
         self.counters: dict[_Path, int] = {}  # what each micro-batch adds to a number, the same each time
         self.no_counters: set[_Path] = set()
         # counters are set before a micro-batch, for those before it may be another rank's; what one raises, all do
-        self.counts = self.meets = True
+        self.sets_counters = self.shares_errors = True
         # arrays of which two micro-batches changed one value, and both counted
         self.summed: set[_Path] = set()
         self.keeps: set[_Path] = set()  # whose values a note holds also where they stayed
         self.base: _Values = {}  # as of the beginning of the step
-        self.noting: _Note | None = None  # the micro-batch under way
+        self.current_note: _Note | None = None  # the micro-batch under way
         self.holders: dict[_Path, tuple[Any, Any]] = {}
         self.owners: dict[_Path, Any] = {}  # what was looked into
         self.tentative: set[_Path] = set()  # of a step's only micro-batch: other rules may explain it too
@@ -91,18 +91,18 @@ class _Figures:
 
         Counters stand where they do in one process. ``checked``: note what it left unchanged, too.
         """
-        if self.counts:
+        if self.sets_counters:
             self._set_counters(number)
         before, note = self.now, _Note()
         _set_random_state(state)
         # libraries keep some figures on the main process alone
-        is_main, noting = _replaced(_run, is_one_process=True), _replaced(self, noting=note)
+        is_main, noted = _replaced(_run, is_one_process=True), _replaced(self, current_note=note)
         try:
-            with contextlib.redirect_stdout(_Printed(note.events)), is_main, noting:
+            with contextlib.redirect_stdout(_Printed(note.events)), is_main, noted:
                 note.result = compute()
         except BaseException as error:
             sys.stdout.writelines(value for kind, value in note.events if kind == "print")
-            if self.meets and isinstance(error, Exception):  # the notebook may handle it, on every rank
+            if self.shares_errors and isinstance(error, Exception):  # the notebook may handle it on all ranks
                 _exchange(None, error)
             raise
         after = _random_state()
@@ -181,7 +181,7 @@ class _Figures:
                 if now is _ABSENT:
                     now = [] if not isinstance(change.items, set) else set()
                     self._put(path, now)
-                (now.update if isinstance(now, set) else now.extend)(self._at_home(path, change.items))
+                (now.update if isinstance(now, set) else now.extend)(self._on_device(path, change.items))
             elif path in sums:
                 self._put(path, sums[path], in_place=change.in_place or isinstance(now, list))
             elif not change.is_untracked:
@@ -273,16 +273,16 @@ class _Figures:
         if isinstance(value, str) and value == _ABSENT:
             _remove(holder, key)
         elif _is_generator(now) or (in_place and now is not _ABSENT):
-            _refill(now, self._at_home(path, value))
+            _refill(now, self._on_device(path, value))
         else:
-            _write(holder, key, self._at_home(path, value))
+            _write(holder, key, self._on_device(path, value))
 
-    def _at_home(self, path: _Path, value: Any) -> Any:
+    def _on_device(self, path: _Path, value: Any) -> Any:
         """Return a value, or items, with tensors where they were on this rank: other ranks send them on the CPU."""
         device = self.devices.get(path)
         if device is None or not isinstance(value, torch.Tensor | list):
             return value
-        return [self._at_home(path, of) for of in value] if isinstance(value, list) else value.to(device)
+        return [self._on_device(path, of) for of in value] if isinstance(value, list) else value.to(device)
 
 
 _CACHES = (

@@ -118,7 +118,7 @@ def _walk(
 def _held_in(path: _Path, value: Any, seen: set[int]) -> Iterator[_Place]:
     """Yield what a value holds: items, attributes, variables of a closure, default values."""
     if isinstance(value, dict | list | collections.deque | tuple) and len(value) <= _MOST:
-        is_dict, of = isinstance(value, dict), _base(value)
+        is_dict, of = isinstance(value, dict), _plain_type(value)
         items = of.__iter__(value)
         pairs = [(key, of.__getitem__(value, key)) for key in items] if is_dict else [*enumerate(items)]
         for key, item in pairs:
@@ -215,7 +215,7 @@ def _cannot_go_back(value: Any) -> bool:
     return (hasattr(kind, "__next__") or hasattr(kind, "executemany")) and not _is_own(kind.__module__)
 
 
-def _base(value: Any) -> Any:
+def _plain_type(value: Any) -> Any:
     """Return Python's own class of a container, whose methods do nothing of a subclass's own."""
     kinds = (collections.OrderedDict, dict, *_GROWS, tuple)
     return next(kind for kind in kinds if isinstance(value, kind))

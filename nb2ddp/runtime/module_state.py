@@ -34,7 +34,7 @@ from nb2ddp.runtime.kept_values import (
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _replaced, _run
 from nb2ddp.runtime.script_location import _is_own
-from nb2ddp.runtime.value_copies import _NOT_COPIED, _agree, _copied, _is_as_it_was, _Position, _put_back
+from nb2ddp.runtime.value_copies import _NOT_COPIED, _agree, _copied, _is_as_it_was, _IteratorState, _put_back
 
 _MOST_VALUES = 2**26  # of a tensor that is copied
 _MOST_OF_SCRIPT = 2**16  # of one that only the script's names hold
@@ -136,16 +136,16 @@ def _modules(model: Any) -> list[Any]:
     return found
 
 
-def _positions(model: Any) -> dict[_Path, tuple[_Position, bool]]:
+def _positions(model: Any) -> dict[_Path, tuple[_IteratorState, bool]]:
     """Return where the iterators are that a call of a model may take items of, and whether it may write there."""
     roots = [*_of_modules(_own_parts(model)), *_names()] if _own_parts(model) else []
     places = _walk(roots, lambda _: False, map(id, model.modules()))
     found = {place.path: place.value for place in places if _cannot_go_back(place.value)}
     writes = [hasattr(of, "executemany") or (hasattr(of, "write") and of.writable()) for of in found.values()]
-    return {path: (_Position(found[path]), may) for path, may in zip(found, writes, strict=True)}
+    return {path: (_IteratorState(found[path]), may) for path, may in zip(found, writes, strict=True)}
 
 
-def _changed_for_good(model: Any, before: dict[_Path, tuple[_Position, bool]], method: str) -> list[str]:
+def _changed_for_good(model: Any, before: dict[_Path, tuple[_IteratorState, bool]], method: str) -> list[str]:
     """Return the names of those that a call has moved since then, and of files that forward() or a method names."""
     now, read = _positions(model), _read_names(model, ("forward", method))
     named = [path for path in now if now[path][1] and str(path[-1 if path[0] == "model" else 1]) in read]

@@ -83,7 +83,7 @@ class _Joins:
             if least < known[0] or most > known[1]:
                 why.add(number)
         pairs = [pair for other in weights[1:] for pair in zip(weights[0], other, strict=True)]
-        if any(not abs(a - b) <= parts.least for a, b in pairs):
+        if any(not abs(a - b) <= parts.weight_tolerance for a, b in pairs):
             why.add("ways")
         count, asked = self.asked
         self.inconclusive.update(asked if count == len(ways) else ())

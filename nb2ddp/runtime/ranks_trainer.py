@@ -45,7 +45,7 @@ def init_ranks(
         else:
             # else each Trainer takes itself for the only one
             os.environ.setdefault("ACCELERATE_USE_CPU", "true")
-        _load_on_own_device()
+        _load_on_device()
 
     _run.at_finish.append(_show_one_process)
     return _begin(seed, choose_gpu)
@@ -182,7 +182,7 @@ def _average_after_backward(trainer: Any) -> None:
     trainer.accelerator.backward = backward_and_average
 
 
-def _load_on_own_device() -> None:
+def _load_on_device() -> None:
     """Load what was saved from GPU 0 to this rank's GPU: a file notes the GPU that each of its tensors was on.
 
     By itself every rank would load it to GPU 0. Where the notebook names another place for it, it goes there. Without

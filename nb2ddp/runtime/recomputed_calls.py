@@ -305,8 +305,8 @@ class _Comparison:
             moves={"of_library": bool(whole.changes), "parameters": bool(parameters)},
             form=form,
             reads=part.reads.found or has_lists,  # by Python, values of rows
-            same=part.reads.chosen == whole.reads.chosen,
-            decisive=part.reads.decisive,
+            same=part.reads.choices == whole.reads.choices,
+            decisive=part.reads.deciding,
         )
         seen = from_all_ranks(own)
         for name in self.moves:
@@ -346,7 +346,7 @@ class _Comparison:
             self.places = True
             return f"a part of a batch cannot be computed alone ({raised})"
         decisive = [of_rank.decisive for of_rank in seen]
-        if any(decisive) and from_main_process(lambda: _is_no_mean(whole.reads.decisive, decisive)):
+        if any(decisive) and from_main_process(lambda: _is_no_mean(whole.reads.deciding, decisive)):
             self.parted = False
             return f"forward() decides by {_NO_MEAN}"
         return _unjoinable(whole.output)

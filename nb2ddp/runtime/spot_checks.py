@@ -27,11 +27,11 @@ class _SpotChecks:
         self.is_on = _CHECKS.lower() not in ("off", "0", "no", "false")
         self.is_asked = _CHECKS.isdecimal() and int(_CHECKS) > 0  # for so many, whatever they cost
         self.wanted = int(_CHECKS) if self.is_asked else _FEW
-        self.current, self.following = -1, 0  # the latest step that is checked, and the next one
+        self.current, self.next_check = -1, 0  # the latest step that is checked, and the next one
         self.is_whole, self.next_whole = True, 0  # whether the latest is compared whole, and the next that is
         self.steps = 0  # that were asked for
-        self.awaits = False  # a Trainer is to be divided
-        self.good = [-1, -1]  # the latest two steps in which a comparison was good
+        self.expects_steps = False  # a Trainer is to be divided
+        self.last_good = [-1, -1]  # the latest two steps in which a comparison was good
         self.gap: Callable[[int], int] = self.rare_gap  # after how many steps the next check comes
         self.random = random.Random("nb2ddp")  # the notebook's generators stay as they are
         self.waiting: list[Any] = []  # what is to run before the summary: a last comparison
@@ -42,8 +42,8 @@ class _SpotChecks:
         if not self.is_on or not _run.meets:
             return False
         self.steps = max(self.steps, step + 1)
-        if step != self.current and (must or step >= self.following):
-            self.current, self.following = step, step + self.gap(step)
+        if step != self.current and (must or step >= self.next_check):
+            self.current, self.next_check = step, step + self.gap(step)
             self.is_whole = step >= self.next_whole
             if self.is_whole:
                 self.next_whole = step + self.rare_gap(step)
@@ -58,9 +58,9 @@ class _SpotChecks:
     def record(self, difference: float, gradients: float | None = None) -> None:
         """Keep what a good check of the latest step has shown: the largest relative difference."""
         of, step = _run.checks, self.steps - 1
-        if step != self.good[1] or not of["checked"]:
+        if step != self.last_good[1] or not of["checked"]:
             of["checked"] += 1
-            self.good = [self.good[1], step]
+            self.last_good = [self.last_good[1], step]
         of["difference"] = max(of["difference"], difference)
         if gradients is not None:
             of["gradients"] = max(of["gradients"] or 0.0, gradients)
@@ -71,7 +71,7 @@ class _SpotChecks:
         ``sentence`` ends with what follows from it: "from here on every rank computes whole batches", say. ``since``:
         what may be wrong, if these checks do not know.
         """
-        good = self.good[self.good[1] < self.steps - 1]  # of an earlier step
+        good = self.last_good[self.last_good[1] < self.steps - 1]  # of an earlier step
         if 0 <= good < self.steps - 1 and not since:
             since = f" The last good check was at step {good + 1}."
             if _run.checks["checked"] < self.steps - 1:
@@ -87,7 +87,7 @@ class _SpotChecks:
         of = _run.checks
         steps = of["steps"] = max(self.steps, _run.steps)
         if not of["checked"]:
-            asked = self.steps or self.awaits
+            asked = self.steps or self.expects_steps
             return f"checked: none of {steps} steps, every rank computed whole batches" if asked else ""
         gradients = "" if of["gradients"] is None else f" (gradients {of['gradients']:.0e})"
         failed = f"; {len(of['failed'])} failed" if of["failed"] else ""

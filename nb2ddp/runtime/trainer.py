@@ -22,7 +22,7 @@ def wrap_trainer(trainer: Any, batch: str = "preserve", whole: bool = False) -> 
     prepare_trainer(trainer, whole)
     for prepare in _run.at_trainer:
         prepare()
-    _checks.awaits = _checks.is_on and _run.meets
+    _checks.expects_steps = _checks.is_on and _run.meets
     if _run.meets:
         if batch == "scale":
             trainer.args.gradient_accumulation_steps *= _run.world_size
@@ -73,7 +73,7 @@ class _InTurns(_WholeCheckpoints):
         return self._turns.take(lambda batch: step(model, batch, *args, **options))
 
     def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
-        note = self._turns.figures.noting
+        note = self._turns.figures.current_note
         if note is not None:  # a micro-batch logs: when its turn comes, on every rank
             note.events.append(("log", (dict(logs), args, options)))
         else:

@@ -150,7 +150,7 @@ class _Turns(_DividedSteps):
             self.states[i] = _random_state()
         if step.is_undone:
             self.figures.restore(step.own_values)
-        self.figures.counts = step.is_undone
+        self.figures.sets_counters = step.is_undone
         if step.way and step.is_undone:
             found, error = step.parts = self._compute_parts(i, step.way, meanwhile=True)
             note = next(iter(found.values()))[0] if error == _STOPS else _Note()
@@ -170,7 +170,8 @@ class _Turns(_DividedSteps):
 
     def _end_checked(self, step: _CheckedStep) -> Any:
         """Compare a checked step, find whether it changes what cannot be put together, and return its last loss."""
-        self.checked, self.figures.counts, here, state = None, True, self.figures.snapshot(), _random_state()
+        self.checked, self.figures.sets_counters = None, True
+        here, state = self.figures.snapshot(), _random_state()
         self.states[-1] = state
         step.mark(len(self.samples), self.trained)
         truth = _take_gradients(self.trained)

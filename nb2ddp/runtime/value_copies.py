@@ -21,11 +21,11 @@ from nb2ddp.runtime.kept_values import (
     _GROWS,
     _MOST,
     _SIMPLE,
-    _base,
     _cannot_go_back,
     _is_array,
     _is_generator,
     _Place,
+    _plain_type,
 )
 
 _ABSENT = "nb2ddp: there was none"
@@ -44,11 +44,11 @@ def _copied(value: Any) -> Any:
     if _is_array(value):
         return value.copy()
     if isinstance(value, dict):
-        return [x for pair in itertools.islice(_base(value).items(value), _MOST_COMPARED) for x in pair]
+        return [x for pair in itertools.islice(_plain_type(value).items(value), _MOST_COMPARED) for x in pair]
     if isinstance(value, _GROWS):
         if len(value) > _MOST:
             return len(value)
-        of = _base(value)
+        of = _plain_type(value)
         items = of.__iter__(value)
         return of(items, value.maxlen) if isinstance(value, collections.deque) else of(items)
     if isinstance(value, functools._lru_cache_wrapper):
@@ -57,7 +57,7 @@ def _copied(value: Any) -> Any:
         return value.getvalue() if isinstance(value, io.StringIO) else value[:]
     if _is_generator(value):
         return _generator_state(value)
-    return _Position(value) if _cannot_go_back(value) else value
+    return _IteratorState(value) if _cannot_go_back(value) else value
 
 
 def _refill(value: Any, copy: Any) -> None:
@@ -73,12 +73,12 @@ def _refill(value: Any, copy: Any) -> None:
     elif isinstance(value, list) and isinstance(copy, int):
         del value[copy:]
     elif isinstance(value, _GROWS) and not isinstance(copy, int):
-        base: Any = _base(value)
+        base: Any = _plain_type(value)
         base.clear(value)
         add: Any = base.update if base is set else base.extend
         add(value, copy)
     elif isinstance(value, dict) and len(copy) < 2 * _MOST_COMPARED:
-        _base(value).clear(value)
+        _plain_type(value).clear(value)
         for key, item in zip(copy[::2], copy[1::2], strict=True):
             _write(value, key, item)
     elif isinstance(value, io.StringIO):
@@ -123,23 +123,23 @@ def _set_generator_state(value: Any, state: bytes) -> None:
         value.set_state(pickle.loads(state))
 
 
-class _Position:
+class _IteratorState:
     """Where an iterator is, or what a table holds. It cannot be put back."""
 
     def __init__(self, value: Any) -> None:
         is_table = hasattr(value, "equals")
         self.table: Any = value.copy() if is_table and value.size <= _MOST_CELLS else None
-        self.held = list(value.shape) if is_table else _held(value)
+        self.held = list(value.shape) if is_table else _iterator_state(value)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Position) or not _are_same_items(self.held, other.held):
+        if not isinstance(other, _IteratorState) or not _are_same_items(self.held, other.held):
             return False
         return self.table is None or bool(self.table.equals(other.table))
 
     __hash__ = None  # type: ignore[assignment]
 
 
-def _held(iterator: Any, depth: int = 0) -> list[Any]:
+def _iterator_state(iterator: Any, depth: int = 0) -> list[Any]:
     """Return what changes as items are taken: an index, a generator's place and variables, those of others inside."""
     found = [getattr(iterator, "_num_yielded", None)]  # a DataLoader's
     with contextlib.suppress(Exception):
@@ -160,7 +160,7 @@ def _held(iterator: Any, depth: int = 0) -> list[Any]:
     for inner in parts:
         if not isinstance(inner, type | types.FunctionType | types.ModuleType | types.CodeType | dict):
             is_inside = _cannot_go_back(inner) or isinstance(inner, tuple)  # of map and zip
-            found.append(_held(inner, depth + 1) if is_inside else inner)
+            found.append(_iterator_state(inner, depth + 1) if is_inside else inner)
     return found
 
 
@@ -228,7 +228,7 @@ def _read(holder: Any, key: Any) -> Any:
 
 def _write(holder: Any, key: Any, value: Any) -> None:
     if isinstance(holder, dict | list | collections.deque):
-        _base(holder).__setitem__(holder, key, value)
+        _plain_type(holder).__setitem__(holder, key, value)
     elif isinstance(holder, contextvars.ContextVar):
         holder.set(value)
     elif holder is not None and not isinstance(holder, tuple):
@@ -237,7 +237,7 @@ def _write(holder: Any, key: Any, value: Any) -> None:
 
 def _remove(holder: Any, key: Any) -> None:
     if isinstance(holder, dict):
-        _base(holder).pop(holder, key, None)
+        _plain_type(holder).pop(holder, key, None)
     elif not isinstance(holder, list | tuple | collections.deque | None) and hasattr(holder, key):
         delattr(holder, key)
 

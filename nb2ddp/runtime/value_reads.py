@@ -29,18 +29,18 @@ _DIVISIONS = frozenset("__truediv__ __itruediv__ __rtruediv__ div div_ divide tr
 
 
 class _Reads(TorchFunctionMode):
-    """Whether values are read, and in ``chosen`` which, in the order of the call.
+    """Whether values are read, and in ``choices`` which, in the order of the call.
 
     A rank's rows may take another branch there than the whole batch. Kept are booleans; and, divided by the number of
-    ``rows``, how many elements were selected, numbers, and divisors: a mean may run over so many. In ``decisive`` are
+    ``rows``, how many elements were selected, numbers, and divisors: a mean may run over so many. In ``deciding`` are
     the floats that Python sees, or sees compared with another number than 0.
     """
 
     def __init__(self, rows: int) -> None:
         super().__init__()
         self.rows, self.found = rows, False
-        self.chosen: list[float] = []
-        self.decisive: list[float] = []
+        self.choices: list[float] = []
+        self.deciding: list[float] = []
         # by id: what came of comparing two numbers, and the first
         self.compared: dict[int, tuple[Any, Any]] = {}
 
@@ -54,17 +54,17 @@ class _Reads(TorchFunctionMode):
             self.found = True
             of = self.compared.pop(id(args[0]), None) if args else None
             if of is not None:
-                self.decisive.append(float(of[1].detach()))
+                self.deciding.append(float(of[1].detach()))
             elif isinstance(result, float):
-                self.decisive.append(result)
+                self.deciding.append(result)
             if name in _CHOICES:
-                self.chosen += [x.numel() / self.rows for x in pytree.tree_leaves(result)]
+                self.choices += [x.numel() / self.rows for x in pytree.tree_leaves(result)]
             elif name in _DIVISIONS:
-                self.chosen.append(float(_divisor(name, args).item()) / self.rows)
+                self.choices.append(float(_divisor(name, args).item()) / self.rows)
             elif isinstance(result, bool):
-                self.chosen.append(float(result))
+                self.choices.append(float(result))
             elif isinstance(result, int | float):
-                self.chosen.append(result / self.rows)
+                self.choices.append(result / self.rows)
         return result
 
 

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
 from nb2ddp.runtime.kept_values import _Place, _walk  # noqa: E402
-from nb2ddp.runtime.value_copies import _copied, _Position, _put_back  # noqa: E402
+from nb2ddp.runtime.value_copies import _copied, _IteratorState, _put_back  # noqa: E402
 
 
 def numbers() -> Iterator[int]:
@@ -83,29 +83,29 @@ ITERATORS: dict[str, Callable[[], Iterator[Any]]] = {
 def test_an_item_that_is_taken_moves_an_iterator(kind: str) -> None:
     iterator = ITERATORS[kind]()
     for _ in range(3):
-        before = _Position(iterator)
-        assert before == _Position(iterator)
+        before = _IteratorState(iterator)
+        assert before == _IteratorState(iterator)
         next(iterator)
-        assert before != _Position(iterator), kind
+        assert before != _IteratorState(iterator), kind
 
 
 def test_a_cell_that_is_written_changes_a_table() -> None:
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"loss": [1.0, 2.0]})
-    before = _Position(table)
-    assert before == _Position(table)
+    before = _IteratorState(table)
+    assert before == _IteratorState(table)
     table.loc[0, "loss"] = 3.0
-    assert before != _Position(table)
+    assert before != _IteratorState(table)
 
 
 def test_a_row_that_is_inserted_changes_a_database() -> None:
     with contextlib.closing(sqlite3.connect(":memory:")) as base:
         base.execute("create table seen (count int)")
-        before = _Position(base)
-        assert before == _Position(base)
+        before = _IteratorState(base)
+        assert before == _IteratorState(base)
         base.execute("insert into seen values (1)")
-        assert before != _Position(base)
-    assert before != _Position(base)  # it is closed
+        assert before != _IteratorState(base)
+    assert before != _IteratorState(base)  # it is closed
 
 
 def small(_: _Place) -> bool:
