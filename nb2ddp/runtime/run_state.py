@@ -115,7 +115,7 @@ def _is_power_of_two(number: int) -> bool:
 @contextlib.contextmanager
 def _replaced(holder: Any, **attributes: Any) -> Iterator[None]:
     """Give an object other attributes within a block, one after another; the last one is the first to be put back."""
-    own = dict(vars(holder))
+    own = {name: vars(holder)[name] for name in attributes if name in vars(holder)}
     for name, value in attributes.items():
         setattr(holder, name, value)
     try:
