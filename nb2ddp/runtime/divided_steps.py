@@ -271,7 +271,7 @@ class _DividedSteps:
             for number, (_, gradients) in found.items():
                 weight = weights[rules[0]][number]
                 _add_gradients(self.trained, [of if of is None else of * weight for of in gradients])
-            self._sum(self.trained, _exchange(bytes(p.grad is not None for p in self.trained)))
+            self._sum(_exchange(bytes(p.grad is not None for p in self.trained)))
             if _exchange(_gradient_error(self.trained, alone))[0] > 10 * tolerance:
                 return "the gradients of its rows do not add up"
         learnt.rules = rules
@@ -329,9 +329,9 @@ class _DividedSteps:
             found.update({id(p): p for p in group["params"] if p.requires_grad})
         return list(found.values())
 
-    def _sum(self, parameters: list[Any], has: list[bytes]) -> None:
+    def _sum(self, has: list[bytes]) -> None:
         """Sum the gradients of all ranks; a parameter for which no rank ``has`` one keeps none, as in one process."""
-        found = [p for p, *of_ranks in zip(parameters, *has, strict=True) if any(of_ranks)]
+        found = [p for p, *of_ranks in zip(self.trained, *has, strict=True) if any(of_ranks)]
         for parameter in found:
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         _sum_in_buckets([parameter.grad for parameter in found])

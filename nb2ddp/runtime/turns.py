@@ -9,6 +9,7 @@ others do too, but each from where it would begin without those of other ranks; 
 Where these differ, or change what cannot be put together, every rank computes all of them from then on.
 """
 
+import types
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -184,16 +185,16 @@ class _Turns(_DividedSteps):
             else:  # nothing was divided yet
                 _warn(f"{_WHOLE}: {why}")
         self.figures.restore(here)
-        for note in of_ranks[0][0].values() if step.is_undone else ():
+        for note in of_ranks[0].made.values() if step.is_undone else ():
             note.events = []
             self.figures.apply(note)
         _set_random_state(_exchange(state)[0])
         _take_gradients(self.trained)
         if step.way:  # rank 0 alone has those of the whole
             _add_gradients(self.trained, step.own_gradients)
-            self._sum(self.trained, [has for _, has, *_ in of_ranks])
+            self._sum([of_rank.has for of_rank in of_ranks])
         _add_gradients(self.trained, step.earlier_gradients if step.way else truth)
-        return of_ranks[0][0][len(self.samples) - 1, None].result
+        return of_ranks[0].made[len(self.samples) - 1, None].result
 
     def _take_from_rank_0(self) -> None:
         """Take gradients and buffers, and what micro-batches move: two computations differ in the last bits."""
@@ -239,7 +240,7 @@ class _Turns(_DividedSteps):
         unlike = {i: self.rows.unlike(seen[i]) for i in parts}
         self.rows.asked.update(*unlike.values())
         unclear = [i for i in parts if unlike[i] or self.rows.are_unclear(weights[i], seen[i])]
-        if unclear or any(is_unknown for *_, is_unknown, _ in of_ranks):
+        if unclear or any(of_rank.is_unknown for of_rank in of_ranks):
             self.doubtful = unclear[0] if unclear else next(iter(parts), -1)
             self.rows.doubts += bool(parts)
             if parts and self.rows.doubts > _MOST_DOUBTS + self.steps // 50:
@@ -249,8 +250,8 @@ class _Turns(_DividedSteps):
             return _WRONG_START
         if figures.overlapping(seen):
             return _NO_RULE
-        self._sum(self.trained, [has for _, has, *_ in of_ranks])
-        self.notes = {i: of_ranks[rank][0][i, part] for i, part, rank in plan}
+        self._sum([of_rank.has for of_rank in of_ranks])
+        self.notes = {i: of_ranks[rank].made[i, part] for i, part, rank in plan}
         for i in parts:
             self.notes[i] = self.rows.joined(weights[i], seen[i])
         return ""
@@ -265,18 +266,20 @@ class _Turns(_DividedSteps):
         is_full = is_unknown is None or _is_power_of_two(self.steps)
         batches = [_digest(inputs) if is_full else str(_shapes(inputs)) for inputs in self.samples]
         is_sparse = any(gradient is not None and gradient.is_sparse for gradient in gradients)
-        wrong = held.changed() or self.drops_gradients * _DROPS or is_sparse * _SPARSE
-        of_ranks = _exchange((made, has, batches, held.has_moved(), is_unknown, wrong))
-        self.moves |= any(of_rank[3] for of_rank in of_ranks)
-        why = next((wrong for *_, wrong in of_ranks if wrong), "")
-        if any(of_rank[2] != batches for of_rank in of_ranks):
+        own = types.SimpleNamespace(made=made, has=has, batches=batches, is_unknown=is_unknown)
+        own.wrong = held.changed() or self.drops_gradients * _DROPS or is_sparse * _SPARSE
+        own.moves = held.has_moved()
+        of_ranks = _exchange(own)
+        self.moves |= any(of_rank.moves for of_rank in of_ranks)
+        why = next((of_rank.wrong for of_rank in of_ranks if of_rank.wrong), "")
+        if any(of_rank.batches != batches for of_rank in of_ranks):
             why = f"the ranks read different batches. {_SEED}"
-        elif len({any(of_ranks[unit.rank][1]) for unit in plan}) > 1:
+        elif len({any(of_ranks[unit.rank].has) for unit in plan}) > 1:
             why = why or _DROPS
         # of a micro-batch that is divided, its parts in order
         seen: list[list[_Note]] = [[] for _ in self.samples]
         for i, part, _ in plan:
-            seen[i] += [notes[i, part] for notes, *_ in of_ranks if (i, part) in notes]
+            seen[i] += [of_rank.made[i, part] for of_rank in of_ranks if (i, part) in of_rank.made]
         return why, of_ranks, seen
 
     def _as_expected(self, seen: list[list[_Note]], divided: Collection[int] | None = None) -> bool:
@@ -315,7 +318,7 @@ class _Turns(_DividedSteps):
             self._try_parts(step.tried, step.made.get((step.tried, None)), step.tried_gradients, first)
         _take_gradients(self.trained)
         _add_gradients(self.trained, step.own_gradients)
-        self._sum(self.trained, [has for _, has, *_ in of_ranks])
+        self._sum([of_rank.has for of_rank in of_ranks])
         difference = _exchange(_gradient_error(self.trained, step.all_gradients))[0]
         if difference > 10 * tolerance:
             return f"the ranks' gradients do not add up to those of one process (they differ by {difference:.1e})"
