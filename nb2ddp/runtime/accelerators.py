@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from nb2ddp.runtime.object_collectives import from_main_process
-from nb2ddp.runtime.one_process import _LAUNCH_VARIABLES
 from nb2ddp.runtime.rank_zero import main_process_only
-from nb2ddp.runtime.run_state import _T, _run
+from nb2ddp.runtime.run_state import _RANK_VARIABLES, _T, _run
 from nb2ddp.runtime.trackers import _NoWriter
 
 
@@ -19,7 +18,8 @@ def as_one_process(make: Callable[[], _T]) -> _T:
     Each rank calls ``make``, waits for no other, and raises what it raises. The Accelerator saves on rank 0 alone,
     while the others wait, and logs there.
     """
-    hidden = {name: os.environ.pop(name) for name in _LAUNCH_VARIABLES if name in os.environ}
+    told = (*_RANK_VARIABLES, "ACCELERATE_USE_CPU")
+    hidden = {name: os.environ.pop(name) for name in told if name in os.environ}
     try:
         made = make()
     finally:
