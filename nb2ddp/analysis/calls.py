@@ -42,7 +42,7 @@ class Calls(Kinds):
         self._class_of = Solver[Key, frozenset[Class]](self._class_steps, frozenset())
         self._values = Solver[Key, Functions](self._value_steps, frozenset())
         self._labelled: dict[Label, Solver[cst.CSTNode, bool]] = {}
-        self._of: dict[cst.CSTNode | frozenset[cst.Call], Label] = {}
+        self._of: dict[cst.CSTNode | frozenset[cst.CSTNode], Label] = {}
 
     # ---- labels ---------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ class Calls(Kinds):
             self._labelled[label] = Solver(steps, False)
         return self._labelled[label].solve(node)
 
-    def is_made_of(self, node: cst.CSTNode, source: cst.CSTNode | frozenset[cst.Call]) -> bool:
+    def is_made_of(self, node: cst.CSTNode, source: cst.CSTNode | frozenset[cst.CSTNode]) -> bool:
         """Return whether a value is that of a ``source``, or of one of several, or made of it."""
         several = source if isinstance(source, frozenset) else {source}
         return self.carries(node, self._of.setdefault(source, lambda other: other in several or None))

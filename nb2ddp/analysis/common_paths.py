@@ -138,7 +138,10 @@ def _leads(facts: Facts, site: cst.CSTNode, callers: Callable[[cst.FunctionDef],
         if waits or isinstance(parent, cst.Lambda | cst.ClassDef | cst.ExceptHandler):
             return False
         if isinstance(parent, cst.FunctionDef):
-            return _is_event(facts, parent) or bool(callers(parent))
+            home, name = facts.scope(parent), parent.name.value  # an event: `on_epoch_end`, `training_step`
+            of_trainer = isinstance(home, cst.ClassDef) and any(map(_HAS_EVENTS.search, facts.bases(home)))
+            is_event = of_trainer and _EVENTS.match(name) is not None and name not in _OF_A_MICRO_BATCH
+            return is_event or bool(callers(parent))
     return True
 
 
@@ -156,13 +159,6 @@ def _waits(facts: Facts, loop: cst.While) -> bool:
     ways_out = facts.nodes(cst.Break, cst.Return, cst.Raise, within=loop.body)
     ends = [asked.test for node in ways_out if (asked := facts.around(node, cst.If)) is not None]
     return not goes_on and any(from_outside(facts, test) for test in (loop.test, *ends))
-
-
-def _is_event(facts: Facts, function: cst.FunctionDef) -> bool:
-    """Match ``on_epoch_end`` of a Trainer's callback, and ``training_step`` of Lightning's module."""
-    home, name = facts.scope(function), function.name.value
-    of_trainer = isinstance(home, cst.ClassDef) and any(map(_HAS_EVENTS.search, facts.bases(home)))
-    return of_trainer and _EVENTS.match(name) is not None and name not in _OF_A_MICRO_BATCH
 
 
 def _callers(facts: Facts, function: cst.FunctionDef) -> Sequence[cst.Call]:
@@ -183,16 +179,15 @@ def _callers(facts: Facts, function: cst.FunctionDef) -> Sequence[cst.Call]:
     for attribute in facts.attributes:
         if attribute.attr.value == name and not facts.is_dead(attribute) and facts.called(attribute) is None:
             return ()  # it is passed on
-    by_name = (call for call in facts.live_calls if facts.method(call) == name)  # of each of several classes
-    found = facts.callers(function) or ([*by_name] or _by_computed_names(facts) if name[:2] != "__" else [])
+    found, others = facts.callers(function), facts.live_calls if name[:2] != "__" else ()
+    found = found or [call for call in others if facts.method(call) == name]  # of each of several classes
+    if not found:  # getattr(callback, event)(), which may be of any method
+        made = ((call, call.func) for call in others if isinstance(call.func, cst.Call))
+        got = (
+            (c, cst_nodes.given(maker, 1)) for c, maker in made if facts.qualified(maker.func) == "getattr"
+        )
+        found = [c for c, event in got if event is not None and cst_nodes.string_value(event) is None]
     return [call for call in found if not facts.is_after_training(call)]
-
-
-def _by_computed_names(facts: Facts) -> list[cst.Call]:
-    """Return the calls ``getattr(callback, event)()``, which may be of any method."""
-    made = ((call, call.func) for call in facts.live_calls if isinstance(call.func, cst.Call))
-    got = ((c, cst_nodes.given(maker, 1)) for c, maker in made if facts.qualified(maker.func) == "getattr")
-    return [call for call, name in got if name is not None and cst_nodes.string_value(name) is None]
 
 
 # Classes whose methods run where the notebook calls them: no library knows what derives from these alone.

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis.calls import Label
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import root_of
@@ -79,12 +78,7 @@ def _tests_rank_0(facts: Facts, node: cst.Attribute) -> bool:
 
 def asks_for_rank(facts: Facts, node: cst.CSTNode) -> bool:
     """Return whether an expression is made of what a process is told of ranks."""
-    return bool(questions(facts)) and facts.carries(node, facts.once(_label))
-
-
-def _label(facts: Facts) -> Label:
-    asked = questions(facts)
-    return lambda node: True if node in asked else None
+    return facts.is_made_of(node, frozenset(questions(facts)))
 
 
 def collectives(facts: Facts) -> Iterator[cst.Call]:
