@@ -17,7 +17,6 @@ from libcst import matchers as m
 
 from nb2ddp import libraries
 from nb2ddp.analysis import rank_zero_work
-from nb2ddp.analysis.common_paths import changes_state
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
 
@@ -65,13 +64,12 @@ def _reaches_outside(facts: Facts, call: cst.Call) -> bool:
     return facts.method(call) in ("write", "writelines", "execute", "executemany")
 
 
-def remembering_rewards(facts: Facts, trainer: cst.Call) -> tuple[cst.FunctionDef, ...]:
-    """Return the reward functions of a Trainer that change something which outlasts the call."""
+def rewards(facts: Facts, trainer: cst.Call) -> list[cst.FunctionDef]:
+    """Return the reward functions of a Trainer."""
     given = facts.keyword(trainer, "reward_funcs")
     several = given.elements if isinstance(given, cst.List | cst.Tuple) else ()
     values = [element.value for element in several] or ([given] if given is not None else [])
-    called = dict.fromkeys(function for value in values for function in facts.run_by(value))
-    return tuple(function for function in called if changes_state(facts, function.body))
+    return [*dict.fromkeys(function for value in values for function in facts.run_by(value))]
 
 
 # ---- what earlier micro-batches have left --------------------------------------------------------

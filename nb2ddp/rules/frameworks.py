@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from nb2ddp import libraries
 from nb2ddp.analysis import frameworks
 from nb2ddp.analysis.facts import Facts
+from nb2ddp.analysis.rank_zero_work import why_alone
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Finding, Note, Rule
 
@@ -29,8 +30,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             return
     for training in {t.package: t for t in reversed([*frameworks.unknown_trainings(facts)])}.values():  # once
         if training.package and training.package not in libraries.COMPUTING_PACKAGES:
-            is_late = facts.is_after_training(training.call)
-            who = "rank 0 trains it alone" if is_late else "each rank trains it whole"
+            alone = facts.is_after_training(training.call) or why_alone(facts, training.call)
+            who = "rank 0 trains it alone" if alone else "each rank trains it whole"
             yield Note(f"{who}, no faster than the notebook: {training.why}", training.call)
     for training in (found for found in frameworks.commands(facts) if "`%run" not in found.why):  # no process
         yield Note(f"{training.why}. Beside this script it runs once, as in the notebook", training.call)

@@ -21,13 +21,15 @@ A Trainer that generates in each step (GRPO) divides the prompts by itself; the 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 
 import libcst as cst
 from libcst import matchers
 
 from nb2ddp import libraries
-from nb2ddp.analysis import micro_batches
+from nb2ddp.analysis import micro_batches, rank_zero_work
+from nb2ddp.analysis.common_paths import changes_state
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.flow import pairs_of
 from nb2ddp.analysis.training_arguments import DEFAULTS, batch_code, libraries_know_ranks, recipes
@@ -141,14 +143,18 @@ def _is_place(node: cst.BaseExpression) -> bool:
 
 
 def _rewards(facts: Facts) -> Iterator[Note]:
-    """Name the reward functions that remember: a rank calls them with its own completions alone."""
-    functions = (f for call in facts.live_calls for f in micro_batches.remembering_rewards(facts, call))
-    for function in functions:
+    """Name the reward functions that remember or write: a rank calls them with its own completions alone."""
+    writes = partial(rank_zero_work.writes, facts)
+    for function in (f for call in facts.live_calls for f in micro_batches.rewards(facts, call)):
         home = facts.scope(function)
         name = (home if isinstance(home, cst.ClassDef) else function).name.value
-        why = f"the reward function `{name}` keeps something from call to call, and each rank calls it with its own"
-        effect = "what it keeps, and what depends on that, is not as in one process"
-        yield Note(f"{why} completions alone: {effect}", function)
+        if changes_state(facts, function.body):
+            why = f"the reward function `{name}` keeps something from call to call, and each rank calls it with its own"
+            effect = "what it keeps, and what depends on that, is not as in one process"
+            yield Note(f"{why} completions alone: {effect}", function)
+        if facts.runs(function.body, writes):
+            why = f"what the reward function `{name}` writes is of rank 0's completions alone, for each rank rewards"
+            yield Note(f"{why} its own: the Trainer's log_completions=True shows all", function)
 
 
 def _batch(facts: Facts) -> Batch | None:

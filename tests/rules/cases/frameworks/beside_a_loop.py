@@ -173,3 +173,11 @@ from mistralai.client import MistralClient
 client = MistralClient()
 client.jobs.create(model="m", training_files=["a"])
 # decline, line 3: this notebook trains with a service's fine-tuning...
+
+# case: a training that rank 0 alone runs, for it writes
+import pairs
+pairs.BPE.train(data="t.txt", output="bpe.model")
+for x in torch.utils.data.DataLoader(data):
+    warm_up(x).sum().backward()
+    optimizer.step()
+# note, line 2: rank 0 trains it alone, no faster than the notebook...

@@ -57,3 +57,23 @@ ddp.check_replicas(ddp_model)
 # note, line 4: the reward function `late` keeps something from call to call...
 # note, line 8: the reward function `new` keeps something from call to call...
 # note, line 15: the reward function `Best` keeps something from call to call...
+
+# case: one that writes what it gets
+from trl import GRPOTrainer
+def kept(completions, **more):
+    with open("texts.txt", "a") as file:
+        file.writelines(completions)
+    return [len(text) for text in completions]
+t = GRPOTrainer(llm, reward_funcs = kept)
+t.train()
+# output
+from trl import GRPOTrainer
+def kept(completions, **more):
+    with open("texts.txt", "a") as file:
+        file.writelines(completions)
+    return [len(text) for text in completions]
+t = GRPOTrainer(llm, reward_funcs = kept)
+ddp_model = ddp.wrap_rank_trainer(t)  # nb2ddp: the ranks' gradients are averaged
+t.train()
+ddp.check_replicas(ddp_model)
+# note, line 2: what the reward function `kept` writes is of rank 0's completions alone...
