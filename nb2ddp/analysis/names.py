@@ -203,7 +203,7 @@ class Names(Tree):
 
     def is_read_outside(self, name: str, *nodes: cst.CSTNode, until: Statement | None = None) -> bool:
         """Return whether what ``name`` gets inside ``nodes`` may be read elsewhere, up to ``until``."""
-        spans = [self.span(node) for node in nodes]
+        spans = [self._spans[node] for node in nodes]
 
         def is_inside(order: int) -> bool:
             return any(start <= order <= end for start, end in spans)

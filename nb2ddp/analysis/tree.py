@@ -88,10 +88,6 @@ class Tree:
                 yield parent
             inner, innermost = parent, inner
 
-    def span(self, node: cst.CSTNode) -> tuple[int, int]:
-        """Return the order of ``node`` and that of the last node inside it."""
-        return self._spans[node]
-
     def order(self, node: cst.CSTNode) -> int:
         """Return a number that grows through the notebook: the lower of two nodes comes first."""
         return self._spans[node][0]

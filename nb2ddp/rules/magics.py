@@ -69,7 +69,7 @@ def _imports(facts: Facts) -> Iterator[Finding]:
         names = () if isinstance(node.names, cst.ImportStar) else node.names
         if [cst_nodes.code_of(alias) for alias in names] == ["get_ipython"]:
             why, line = "there is no IPython in a script", facts.line_of(node)
-            yield Edit(node, why, _to_pass) if line is None else Drop(line, why)
+            yield Edit(node, why, _small_statement) if line is None else Drop(line, why)
 
 
 def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
@@ -171,17 +171,12 @@ def _of_results(facts: Facts) -> Iterator[Finding]:
         elif len(reading) == len(parts):
             yield Drop(statement, _NO_RESULT, comment=_NO_RESULT)
         else:
-            yield from (Edit(part, _NO_RESULT, _to_pass) for part in reading)
+            yield from (Edit(part, _NO_RESULT, _small_statement) for part in reading)
 
 
-def _to_pass(node: cst.CSTNode) -> cst.CSTNode:
-    assert isinstance(node, cst.BaseSmallStatement)
-    return cst.Pass(semicolon=node.semicolon)
-
-
-def _small_statement(node: cst.CSTNode, code: str) -> cst.CSTNode:
+def _small_statement(node: cst.CSTNode, code: str = "pass") -> cst.CSTNode:
     """Replace ``node`` by the statement ``code``; the rest of the line stays."""
-    assert isinstance(node, cst.Expr)
+    assert isinstance(node, cst.BaseSmallStatement)
     new = cst_nodes.statements(code)[0]
     assert isinstance(new, cst.SimpleStatementLine)
     return new.body[0].with_changes(semicolon=node.semicolon)
