@@ -144,15 +144,11 @@ def _line(facts: Facts, node: cst.CSTNode, name: str) -> Iterator[Finding]:
     if not isinstance(statement, cst.SimpleStatementLine):
         return
     why = "under torchrun each rank has its own GPU" if name == MASK else "torchrun sets it"
-    yield Edit(statement, _WHY[name], partial(_line_outside_torchrun, test=_test(facts, node), why=why))
-
-
-def _test(facts: Facts, node: cst.CSTNode) -> str:
-    """Return a test that is true under plain ``python``: the init block takes torchrun's variables away."""
-    first = first_below(facts)
-    if first is not None and facts.order(node) >= facts.order(first):
-        return f"{facts.our('world_size')} == 1"
-    return f'{facts.our("os")}.environ.get("WORLD_SIZE", "1") == "1"'
+    first = first_below(facts)  # the init block, above it, takes torchrun's variables away
+    is_below = first is not None and facts.order(node) >= facts.order(first)
+    outside = f'{facts.our("os")}.environ.get("WORLD_SIZE", "1") == "1"'
+    test = f"{facts.our('world_size')} == 1" if is_below else outside
+    yield Edit(statement, _WHY[name], partial(_line_outside_torchrun, test=test, why=why))
 
 
 def _line_outside_torchrun(node: cst.CSTNode, test: str, why: str) -> cst.CSTNode:

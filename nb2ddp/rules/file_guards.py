@@ -53,8 +53,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue  # all ranks look for a free name before rank 0 makes the folder: the rule rank-zero sees to that
         deletes = _deletes(facts, statement)
         says = leaves(facts, statement) or _says_what_is_there(facts, statement) or deletes == "and changes"
-        parts = isinstance(decided, cst.If) and says
-        parts |= not _is_found(facts, _path(facts, call).strip("()"), decided)
+        parts = (isinstance(decided, cst.If) and says) or not _is_found(facts, call, decided)
         if parts or facts.runs(statement, facts.needs_all) or not _may_make_files(facts, statement):
             # a rank that comes later would go another way
             looks = partial(files.looks_at_files, facts)
@@ -74,12 +73,12 @@ def _says_what_is_there(facts: Facts, statement: Statement) -> bool:
     return names_one or any(facts.is_read_outside(binding.name, statement) for binding in plain)
 
 
-def _is_found(facts: Facts, path: str, decided: cst.If | cst.IfExp) -> bool:
+def _is_found(facts: Facts, call: cst.Call, decided: cst.If | cst.IfExp) -> bool:
     """Return whether another rank finds what a library trains: it names the path. Else it would train in its turn."""
     branches = (part for part in (decided.body, decided.orelse) if part is not None)
     training = [part for part in branches if frameworks.trains_whole(facts, part)]
     codes = (cst_nodes.code_of(part) for part in (*training, *facts.nodes(cst.FunctionDef)))
-    return not training or any(path in code for code in codes)
+    return not training or any(_path(facts, call).strip("()") in code for code in codes)
 
 
 def _may_make_files(facts: Facts, statement: Statement) -> bool:

@@ -24,10 +24,12 @@ from functools import partial
 
 import libcst as cst
 
+from nb2ddp import libraries
 from nb2ddp.analysis import files, frameworks, rank_zero_work
 from nb2ddp.analysis.common_paths import called_by_all
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
+from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Edit, Finding, Gate, Rule
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
@@ -43,7 +45,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 own.add(block)
                 yield Edit.to(call, "rank 0 goes first", f"{helper(facts, 'main_process_first')}()")
     own.update(*rank_zero_work.generation(facts))
-    reads_back = partial(rank_zero_work.reads_back, facts)
+    reads_back, writes = (partial(of, facts) for of in (rank_zero_work.reads_back, rank_zero_work.writes))
+    run: dict[cst.Call, bool] = {}  # below a gate that writes
+
+    def notes(call: cst.Call) -> bool:
+        return run.setdefault(call, False)
+
     hooks = (f.body.body for f in facts.nodes(cst.FunctionDef) if f.name.value.endswith("_dataloader"))
     queue = [*facts.top_statements, *(s for body in hooks for s in body if isinstance(s, Statement))]
     for statement in queue:
@@ -61,6 +68,19 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Gate(statement, "in-turn", "the ranks prepare the data in turn, for they read it back")
             else:
                 yield Gate(statement, "main-first", "rank 0 prepares the data, the others read its cache")
+                if facts.runs(statement, writes):
+                    facts.runs(statement, notes)
+    for call in filter(partial(_keeps_look, facts), run):
+        yield from deferring(facts, call, "rank 0 may have made files when the others look")
+
+
+def _keeps_look(facts: Facts, call: cst.Call) -> bool:
+    """Match ``n = len(os.listdir(x))``, and ``first = not exists(x)`` where it is read outside of tests, too."""
+    looks = facts.qualified(call.func) in libraries.FILE_TESTS or facts.method(call) in ("exists", "is_file")
+    uses = (use for b in facts.bindings_in(facts.statement(call)) for use in facts.loads_of(b.name))
+    asking = ((use, facts.around(use, cst.If)) for use in uses)
+    kept = looks and any(asked is None or not facts.contains(asked.test, use) for use, asked in asking)
+    return kept and next(facts.loops_to(call), None) is None and called_by_all(facts, call)
 
 
 rule = Rule("main-first", __doc__, find, of_training=True)
