@@ -33,6 +33,7 @@ PARTS = (
     "object_collectives",
     "spot_checks",
     "rank_zero",
+    "prepared_data",
     "shell_lines",
     "shared_processes",
     "own_files",

@@ -8,9 +8,10 @@ from torch.utils import _pytree as pytree
 
 _ON_ONE_RANK = "what sets that runs on one rank alone, below `if rank == 0` say. Let every rank run it"
 _SEED = (
-    "Every rank must make the same data: seed what draws it (random.seed, numpy.random.seed, torch.manual_seed, "
-    "seed= or random_state=), sort what comes from a set or a folder (dict.fromkeys(), instead of set(), keeps the "
-    "order of what cannot be sorted: NaN, classes, objects), and start again"
+    "The ranks have prepared other data: one reads a file or a cache that another has just made, so draws and counts "
+    "less (prepare it in a statement of its own, below `with ddp.main_process_first():`); or one draws without a seed "
+    "(random.seed, numpy.random.seed, torch.manual_seed, seed=, random_state=), or takes from a set or a folder: sort "
+    "it (dict.fromkeys(), instead of set(), keeps the order of what cannot be sorted: NaN, classes, objects)"
 )
 
 

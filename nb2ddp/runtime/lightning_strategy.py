@@ -17,7 +17,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.callbacks import _make_also
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
-from nb2ddp.runtime.rank_zero import main_process_first, main_process_only
+from nb2ddp.runtime.prepared_data import main_process_first
+from nb2ddp.runtime.rank_zero import main_process_only
 from nb2ddp.runtime.repeated_writes import _end_trial
 from nb2ddp.runtime.run_state import _T, _run
 from nb2ddp.runtime.spot_checks import _checks

@@ -1,4 +1,4 @@
-"""Let rank 0 do for all ranks what must be done once: write files, fill a cache."""
+"""Let rank 0 do for all ranks what must be done once: write files."""
 
 import os
 from typing import Any
@@ -39,31 +39,6 @@ class main_process_only:
             self.meeting.publish(None if error else _random_state(), error)
         elif error is None and self.meeting.has_published(_writer()):
             _set_random_state(self.meeting.wait_for(_writer()))
-
-
-class main_process_first:
-    """Let rank 0 run a block first; then the others run it and find what it left in a cache or a folder.
-
-    Rank 0 begins when all ranks have come: none still reads what it may write. What rank 0 raises, the others raise
-    without running the block. Waits however long rank 0 takes. In the block, too, rank 0 alone does what
-    `main_process_only` and the like hold, and the others take the values of `from_main_process` that it has left, line
-    by line; they call the function themselves where rank 0 did not come, as where they find its cache.
-    """
-
-    def __enter__(self) -> None:
-        self.meeting = _Meeting() if _run.meets else None
-        if self.meeting is not None:
-            _all_come(self.meeting)
-            self.state: Any = None if _run.writes else self.meeting.wait_for(_writer())
-            _run.alone, _run.first = 1, self.meeting
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if self.meeting is None:
-            return
-        _run.alone, _run.first = 0, None
-        self.meeting.publish(_random_state() if _run.writes and not error else None, error)
-        if not _run.writes:
-            _set_random_state(self.state)  # rank 0 may have drawn numbers where the others read its cache
 
 
 def _all_come(before: _Meeting) -> None:

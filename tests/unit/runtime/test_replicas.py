@@ -172,7 +172,7 @@ def test_ranks_with_different_batches_are_refused(run: Run) -> None:
         "import torch\nmodel = ddp.parallelize(torch.nn.Linear(2, 2))\nmodel(torch.full((4, 2), float(rank)))\n"
     )
     assert ended.codes == [1, 1], ended.text
-    assert "rank 1 trains on another batch than rank 0. Every rank must make the same data: seed what" in (
+    assert "rank 1 trains on another batch than rank 0. The ranks have prepared other data: one reads" in (
         ended.ranks[0].err
     )
 
@@ -242,7 +242,7 @@ def test_ranks_with_different_labels_are_refused(run: Run, first: int) -> None:
     assert (
         "ranks 1 and 0 compute different losses from the same batch: their labels, or" in ended.ranks[0].err
     )
-    assert "sort what comes from a set or a folder (dict.fromkeys()" in ended.ranks[0].err
+    assert "or takes from a set or a folder: sort it (dict.fromkeys()" in ended.ranks[0].err
 
 
 def test_a_loss_is_compared_where_an_output_is_used_twice_or_overflows(run: Run) -> None:
