@@ -162,6 +162,20 @@ def test_a_run_without_faults_says_what_was_checked(server: RankServer, tmp_path
     )
 
 
+@pytest.mark.parametrize("fault", ["pass", "ddp._Bucket.launch = alone"])
+def test_gradients_of_16_bits_are_off_by_what_these_round(
+    server: RankServer, tmp_path: Path, fault: str
+) -> None:
+    program = TRAIN.replace("net = Net()", "net = Net().bfloat16()").replace(
+        "(240, 6)", "(240, 6).bfloat16()"
+    )
+    program = WRONG_BUCKETS + program.replace("FAULT", fault).replace("FROM", "1")
+    ended = server.run(tmp_path, SCRIPT + program, 2, environment={"NB2DDP_PATIENCE": "4"})
+    said = "gradients were not averaged" in ended.ranks[0].err
+    assert said is (fault != "pass"), ended.text
+    assert said or not any(ended.codes), ended.text
+
+
 @pytest.mark.parametrize("checks", ["off", "50"])
 def test_how_many_steps_are_checked(server: RankServer, tmp_path: Path, checks: str) -> None:
     program = (
