@@ -272,8 +272,9 @@ class _DividedSteps:
                 weight = weights[rules[0]][number]
                 _add_gradients(self.trained, [of if of is None else of * weight for of in gradients])
             self._sum(_exchange(bytes(p.grad is not None for p in self.trained)))
-            if _exchange(_gradient_error(self.trained, alone))[0] > 10 * tolerance:
-                return "the gradients of its rows do not add up"
+            difference = _exchange(_gradient_error(self.trained, alone))[0]
+            if difference > 10 * tolerance:
+                return f"the gradients of its rows do not add up (they differ by {difference:.1e})"
         learnt.rules = rules
         figure = len(self.samples) == 1 and self.figures.learn([[whole]])
         near = _OF_FEW_ROWS if is_rough else [of for of in _CLOSEST if of <= tolerance]
