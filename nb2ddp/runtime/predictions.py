@@ -10,11 +10,12 @@ import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.callbacks import _make_also
+from nb2ddp.runtime.digests import _SEED, _digest
 from nb2ddp.runtime.figure_rules import _Note
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
-from nb2ddp.runtime.run_state import _replaced, _run, _warn
+from nb2ddp.runtime.run_state import _replaced, _run, _warn, _warn_once
 
 
 class _Predictions:
@@ -139,7 +140,7 @@ class _Ahead:
     """
 
     def __init__(self, loader: Any, predictions: _Predictions) -> None:
-        self.loader, self.predictions = loader, predictions
+        self.loader, self.predictions, self.groups, self.are_sent = loader, predictions, 0, False
 
     def __getattr__(self, name: str) -> Any:
         if "loader" not in self.__dict__:  # a copy that is being made
@@ -163,6 +164,7 @@ class _Ahead:
                     break
                 ends = says and self.loader.end_of_dataloader
                 last.append(ends)
+            group, last, ends = self._agreed(group, last, ends)
             predictions.group, predictions.next = group, 0
             predictions.loader, predictions.last = self.loader, last if says else []
             for batch, is_last in zip(group, last, strict=True):
@@ -171,6 +173,18 @@ class _Ahead:
                 yield batch
         for _ in batches:  # the loader notes its end
             pass
+
+    def _agreed(self, *read: Any) -> Any:
+        """Return a group: rank 0's, if groups 1, 2, 4, 8 ... are not the same on all ranks. A collective there."""
+        from transformers.trainer_utils import has_length
+
+        self.groups += 1
+        if not self.are_sent and not self.groups & (self.groups - 1):
+            first, *others = _exchange([has_length(self.loader) and len(self.loader), *map(_digest, read[0])])
+            self.are_sent = any(other != first for other in others)
+            if self.are_sent:
+                _warn_once(f"the ranks evaluate different batches: rank 0's count for all. {_SEED}")
+        return _from_rank(read, 0) if self.are_sent else read
 
 
 class _Evaluating:

@@ -219,6 +219,27 @@ note(ranks=t.args.world_size, params=[p.detach() for p in t.model.parameters()])
     assert f"{ranks} replicas equal" in several.ranks[0].out
 
 
+@pytest.mark.parametrize(
+    "which", ["rows[::-1] if rank else rows", "rows + rows[: 9 * rank]", "rows[: 21 - 9 * rank]"]
+)
+def test_where_ranks_evaluate_other_batches_those_of_rank_0_count(
+    trainers: RankServer, tmp_path: Path, which: str
+) -> None:
+    program = f"""
+rows = cls_rows(21)
+t = Trainer(bert(), args(), eval_dataset={which})
+ddp.init_process_group()
+ddp.prepare_trainer(t)
+note(loss=t.evaluate()["eval_loss"], predicted=t.predict(t.eval_dataset).predictions.tolist())
+"""
+    one, several = trainers.compare(tmp_path, START + TOOLS + program, 2, limit=120)
+    assert not any((*one.codes, *several.codes)), several.text
+    for notes in several.notes:
+        assert notes["loss"] == pytest.approx(one.notes[0]["loss"], rel=1e-6)
+        assert np.array(notes["predicted"]) == pytest.approx(np.array(one.notes[0]["predicted"]), abs=1e-6)
+    assert several.ranks[0].err.count("the ranks evaluate different batches: rank 0's count for all") == 1
+
+
 def test_what_travels_with_a_script_stays_small() -> None:
     """Lines beside a script, blank lines and docstrings counted; less is better."""
     scripts = {
