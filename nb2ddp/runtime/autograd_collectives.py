@@ -1,5 +1,6 @@
 """Exchange rows and gradients between ranks that each computed a part of a batch."""
 
+import functools
 from typing import Any
 
 import torch
@@ -12,18 +13,20 @@ from nb2ddp.runtime.unseen_gradients import _all_rows
 class _GatherRows(torch.autograd.Function):
     """The rows of all ranks (``power`` 0), or the gradient of all rows from that of each rank's (-1).
 
-    The gradient of one of this rank's rows is world_size times the row's, to be averaged over the ranks: what goes back
-    is multiplied by the next ``power`` of it.
+    They lie in ``dim``. The gradient of one of this rank's rows is world_size times the row's, to be averaged over the
+    ranks: what goes back is multiplied by the next ``power`` of it.
     """
 
     @staticmethod
-    def forward(ctx: Any, own: torch.Tensor, sizes: list[int], power: int) -> torch.Tensor:
-        ctx.sizes, ctx.power = sizes, power
-        return _all_rows(own / _run.world_size if power else own, sizes)
+    def forward(ctx: Any, own: torch.Tensor, sizes: list[int], power: int, dim: int = 0) -> torch.Tensor:
+        ctx.sizes, ctx.power, ctx.dim = sizes, power, dim
+        rows = _rows_first(own, dim)
+        return _rows_first(_all_rows(rows / _run.world_size if power else rows, sizes), dim)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return _TakeRows.apply(grad, ctx.sizes, ctx.power + 1), None, None
+        own = _TakeRows.apply(_rows_first(grad, ctx.dim), ctx.sizes, ctx.power + 1)
+        return _rows_first(own, ctx.dim), None, None, None
 
 
 class _TakeRows(torch.autograd.Function):
@@ -67,3 +70,26 @@ class _WeighGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         return _SumOverRanks.apply(grad, ctx.weight), None
+
+
+def _rows_first(value: Any, dim: int | None) -> Any:
+    """Exchange the dimension of a tensor's rows with its first one; once more, and they are where they were."""
+    return value.transpose(0, dim).contiguous() if dim else value
+
+
+def _apply(function: Any, own: torch.Tensor, *arguments: Any) -> Any:
+    """Apply a function to a rank's part; the node has the name of the operation that made it, which users print."""
+    made = function if own.grad_fn is None else _named(function, own.grad_fn.name().rpartition("::")[2])
+    return made.apply(own, *arguments)
+
+
+@functools.cache
+def _named(function: Any, name: str) -> Any:
+    made: Any = type(function)(name, (function,), {})
+    made._backward_cls.__name__, made._backward_cls.__module__ = name, "builtins"
+    return made
+
+
+def _is_made_by(node: Any, *functions: Any) -> bool:
+    """Return whether a node of a graph is that of one of these functions, whatever its name."""
+    return issubclass(getattr(node, "_forward_cls", object), functions)

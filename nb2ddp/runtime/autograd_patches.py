@@ -8,7 +8,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from nb2ddp.runtime.autograd_collectives import _GatherRows, _SumOverRanks, _TakeRows
+from nb2ddp.runtime.autograd_collectives import (
+    _apply,
+    _GatherRows,
+    _is_made_by,
+    _rows_first,
+    _SumOverRanks,
+    _TakeRows,
+)
 from nb2ddp.runtime.averaged_backward import _backward
 from nb2ddp.runtime.call_results import _graph
 from nb2ddp.runtime.module_state import _is_of_notebook
@@ -16,9 +23,6 @@ from nb2ddp.runtime.run_state import _replaced, _run
 from nb2ddp.runtime.same_losses import _register_hook
 from nb2ddp.runtime.split_classes import _splits
 from nb2ddp.runtime.unseen_gradients import _mean_of_rows
-
-# what joins the ranks' parts of a model's outputs, or of a gradient, as PyTorch names the nodes of the graph
-_OF_PARTS = tuple(f"{of.__name__}Backward" for of in (_GatherRows, _SumOverRanks))
 
 
 class _MeanOverRanks(torch.autograd.Function):
@@ -48,7 +52,7 @@ def _average_asked_gradients() -> None:
     @functools.wraps(grad)
     def averaged(outputs: Any, inputs: Any, *args: Any, **options: Any) -> Any:
         given = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
-        divided = _run.meets and any(node.name() in _OF_PARTS for node in _graph(given))
+        divided = _run.meets and any(_is_made_by(node, _GatherRows, _SumOverRanks) for node in _graph(given))
         asked = [inputs] if isinstance(inputs, torch.Tensor) or not divided else list(inputs)
         sources = [_source(given, tensor) if divided else None for tensor in asked]
         of = [tensor if source is None else source for tensor, source in zip(asked, sources, strict=True)]
@@ -58,9 +62,10 @@ def _average_asked_gradients() -> None:
             return found
         for place, (source, tensor) in enumerate(zip(sources, asked, strict=True)):
             if source is not None and found[place] is not None:
-                of_rows = _GatherRows.apply(found[place], tensor.grad_fn.sizes, -1)
+                node = tensor.grad_fn
+                of_rows = _apply(_GatherRows, found[place], node.sizes, -1, node.dim)
                 found = (*found[:place], of_rows, *found[place + 1 :])
-        found = tuple(None if of is None else _MeanOverRanks.apply(of) for of in found)
+        found = tuple(None if of is None else _apply(_MeanOverRanks, of) for of in found)
         if options.get("create_graph") or (len(args) > 2 and args[2]):
             for split in list(_splits.values()):
                 split.averaging.watch(found)
@@ -79,8 +84,8 @@ def _source(outputs: list[Any], joined: Any) -> Any:
 
 
 def _is_joined(output: Any) -> bool:
-    node = getattr(output, "grad_fn", None)
-    return node is not None and node.name() == _OF_PARTS[0] and node.power == 0
+    node: Any = getattr(output, "grad_fn", None)
+    return _is_made_by(node, _GatherRows) and node.power == 0
 
 
 def _show_whole_gradients() -> None:
@@ -88,13 +93,16 @@ def _show_whole_gradients() -> None:
     retain: Any = torch.Tensor.retain_grad
 
     def see(joined: Any, hook: Callable[[torch.Tensor], Any]) -> Any:
-        (source, number), sizes = joined.grad_fn.next_functions[0], joined.grad_fn.sizes
+        node = joined.grad_fn
+        (source, number), sizes, dim = node.next_functions[0], node.sizes, node.dim
 
         def of_rows(gradients: Any) -> Any:
             rows = gradients[number]
-            found = None if rows is None else hook(_GatherRows.apply(rows, sizes, -1))
-            own = None if found is None else _TakeRows.apply(found, sizes, 1)
-            return None if own is None else (*gradients[:number], own, *gradients[number + 1 :])
+            found = None if rows is None else hook(_GatherRows.apply(rows, sizes, -1, dim))
+            if found is None:
+                return None
+            own = _rows_first(_TakeRows.apply(_rows_first(found, dim), sizes, 1), dim)
+            return (*gradients[:number], own, *gradients[number + 1 :])
 
         return source.register_prehook(of_rows)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.autograd_collectives import _TakeRows
+from nb2ddp.runtime.autograd_collectives import _rows_first, _TakeRows
 from nb2ddp.runtime.dropout_rows import _tensor_hooks
 from nb2ddp.runtime.run_state import _run
 from nb2ddp.runtime.script_location import _is_own
@@ -214,11 +214,6 @@ def _layout(leaves: list[Any], number: int) -> tuple[int, tuple[int | None, ...]
         return next((of for of in order if shape[of : of + 1] == [rows] and rows), None)
 
     return rows, tuple(map(dim, leaves))
-
-
-def _rows_first(value: Any, dim: int | None) -> Any:
-    """Exchange the dimension of a tensor's rows with its first one; once more, and they are where they were."""
-    return value.transpose(0, dim).contiguous() if dim else value
 
 
 def _is_list_of_values(value: Any) -> bool:

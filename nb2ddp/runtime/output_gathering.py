@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.autograd_collectives import _GatherRows, _SumOverRanks
-from nb2ddp.runtime.batch_parts import _Parts, _rows_first
+from nb2ddp.runtime.autograd_collectives import _apply, _GatherRows, _rows_first, _SumOverRanks
+from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _difference
 from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _run
@@ -189,11 +189,10 @@ class _Joins:
             key = (structure, number)
             ways, dim = self.errors.get(key), self.dims.get(key)
             if ways and isinstance(leaf, torch.Tensor) and not leaf.ndim:
-                total = _SumOverRanks.apply(leaf, _best_weights(ways, parts)[_run.rank])
+                total = _apply(_SumOverRanks, leaf, _best_weights(ways, parts)[_run.rank])
                 joined[number] = total if isinstance(joined[number], torch.Tensor) else total.item()
             elif dim is not None:
-                rows = _GatherRows.apply(_rows_first(leaf, dim), parts.sizes, 0)
-                joined[number] = _rows_first(rows, dim)
+                joined[number] = _apply(_GatherRows, leaf, parts.sizes, 0, dim)
         return pytree.tree_unflatten(joined, spec)
 
 
