@@ -225,7 +225,7 @@ class _Split:
             return None
         if self.calls <= self.most_rechecks and _computes_in_16_bits(self.model, output):
             _warn_once(_IN_16_BITS)
-        joined = self.joins[kind].join(output, parts)
+        joined = self.joins[kind].join(output, parts, self.model)
         expected, self.compared.expected = self.compared.expected, None
         if expected is not None and not from_main_process(lambda: self.compared.is_near(expected, joined)):
             self.whole[kind] = "what the ranks have joined is not what was compared"

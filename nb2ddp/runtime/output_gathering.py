@@ -182,17 +182,21 @@ class _Joins:
         """Return whether a number is a mean to which a rank's rows add nothing: theirs is NaN, and its gradient too."""
         return any(0.0 in _best_weights(ways, parts) for ways in self.errors.values())
 
-    def join(self, output: Any, parts: _Parts) -> Any:
-        """Return the outputs of all rows from this rank's."""
+    def join(self, output: Any, parts: _Parts, model: torch.nn.Module) -> Any:
+        """Return the outputs of all rows from this rank's; what is the model's own stays so."""
         (joined, spec), structure = pytree.tree_flatten(output), _structure(output)
+        made: dict[int, Any] = {}  # by id of a tensor, which may have several names
         for number, leaf in enumerate(_tensors(output)):
             key = (structure, number)
             ways, dim = self.errors.get(key), self.dims.get(key)
-            if ways and isinstance(leaf, torch.Tensor) and not leaf.ndim:
+            if id(leaf) in made:
+                joined[number] = made[id(leaf)]
+            elif ways and isinstance(leaf, torch.Tensor) and not leaf.ndim and not _is_in(model, leaf):
                 total = _apply(_SumOverRanks, leaf, _best_weights(ways, parts)[_run.rank])
                 joined[number] = total if isinstance(joined[number], torch.Tensor) else total.item()
             elif dim is not None:
                 joined[number] = _apply(_GatherRows, leaf, parts.sizes, 0, dim)
+            made[id(leaf)] = joined[number]
         return pytree.tree_unflatten(joined, spec)
 
 
@@ -200,6 +204,12 @@ def _best_weights(ways: _Ways, parts: _Parts) -> list[float]:
     """Return what each rank's number is to be multiplied by, in the way to join it that came nearest."""
     best = min(ways, key=lambda way: ways[way] if ways[way] > 1e-7 else 0.0)
     return parts.weights().get(best) or parts.mean_over_rows
+
+
+def _is_in(model: torch.nn.Module, number: torch.Tensor) -> bool:
+    """Return whether a number lies in the memory of a model's parameter or buffer."""
+    own = (*model.parameters(), *model.buffers()) if number.is_leaf or number._is_view() else ()
+    return any(torch._C._is_alias_of(value, number) for value in own)
 
 
 def _tensors(output: Any) -> list[Any]:

@@ -167,7 +167,7 @@ def _gradients(output: Any, parameters: list[Any]) -> list[Any] | None:
 
 
 def _gradients_apart(
-    trials: _Trials, join: Callable[[Any, _Parts], Any], parts: _Parts, parameters: dict[str, Any]
+    trials: _Trials, join: Callable[..., Any], parts: _Parts, parameters: dict[str, Any]
 ) -> tuple[float, str] | None:
     """Return how far the mean of the ranks' gradients is from that of a whole batch, relative to the largest value.
 
@@ -190,7 +190,7 @@ def _gradients_apart(
         return None
     found_of_rank: list[Any] | None = None
     with contextlib.suppress(Exception):
-        found_of_rank = _gradients(join(part.output, parts), values)
+        found_of_rank = _gradients(join(part.output, parts, trials.model), values)
     part.changes = trials.take_changes()
     found = from_all_ranks((_left_differently(trials.model, whole, part), found_of_rank is None))
     trials.kept = [f"backward() keeps in `{name}` {_KEEPS}" for names, _ in found for name in names]

@@ -1,4 +1,4 @@
-# same: what outputs are made by
+# same: what outputs are made by and which of them are one tensor or the model's own
 class Scale(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -32,6 +32,8 @@ for number, batch in enumerate(batches(x, y)):
     (out["loss"] + out["twice"].square().mean() + out["scale"].square() + out["bias"].abs()).backward()
     optimizer.step()
     model.count += 1
-    log(out["loss"], out["states"].grad.norm())
+    print(out["scale"] is model.scale, out["count"] is model.count, out["head"] is model.head.bias)
+    print(out["loss"] is out["objective"], out["logits"] is out["again"], out["states"].is_contiguous())
+    log(out["loss"], out["scale"], out["bias"], out["count"], out["states"].grad.norm())
     losses.append(out["loss"].item())
 end(model)
