@@ -375,7 +375,7 @@ class _Split:
         training = {part: part.training for part in self.model.modules()}
         for part in training if not self.mode[0] else ():
             part.training = False
-        of = type(model).__bases__[0]
+        of = type(model)._divides
         self.function = functools.partial(getattr(of, kind[0]), model) if kind[0] else None
         try:
             self._check(parts, kind, is_new=False)

@@ -154,7 +154,7 @@ def _attributes(path: _Path, value: Any, seen: set[int]) -> Iterator[_Place]:
         yield _Place((*path, "defaults"), value=value.__kwdefaults__)
         yield _Place((value.__module__,), value=sys.modules.get(value.__module__))
     if isinstance(value, type):
-        yield from (_Place(value=base) for base in value.__bases__)
+        yield from (_Place(value=base) for base in type.mro(value)[1:])
     elif not isinstance(value, types.FunctionType | types.ModuleType):
         yield _Place(value=type(value))
         slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]

@@ -168,7 +168,7 @@ def _read_names(model: torch.nn.Module, methods: tuple[str, ...] = ()) -> set[st
 
 def _has_own_code(part: torch.nn.Module) -> bool:
     """Return whether the notebook has made a module's class, or has put a forward() into a library's, or into it."""
-    kind: Any = type(part).__bases__[0] if "_divides" in vars(type(part)) else type(part)
+    kind: Any = vars(type(part)).get("_divides", type(part))
     forward = getattr(vars(part).get("forward", getattr(kind, "forward", None)), "__globals__", {})
     return any(map(_is_own, [forward.get("__name__"), *(base.__module__ for base in kind.__mro__)]))
 

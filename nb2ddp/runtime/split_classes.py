@@ -42,9 +42,11 @@ def _split_class(kind: Any) -> Any:
             function, arguments = copyreg._reconstructor, (kind, object, None)  # type: ignore[attr-defined]
         return (function, arguments, *rest)
 
-    members = {"__call__": call, "__reduce_ex__": reduce, "__module__": kind.__module__, "_divides": True}
-    members = {**{name: _divided_method(name, of) for name, of in _methods(kind)}, **members}
-    equal = {"__eq__": lambda of, x: x is of or x is kind, "__hash__": lambda _: hash(kind)}
+    members: dict[str, Any] = {name: _divided_method(name, of) for name, of in _methods(kind)}
+    members |= {"__call__": call, "__reduce_ex__": reduce, "__module__": kind.__module__, "_divides": kind}
+    members["__doc__"] = kind.__doc__
+    equal: dict[str, Any] = {"__eq__": lambda of, x: x is of or x is kind, "__hash__": lambda _: hash(kind)}
+    equal |= {"__bases__": property(lambda _: kind.__bases__), "__mro__": property(lambda _: kind.__mro__)}
     made: Any = type("Divided", (type(kind),), equal)(kind.__name__, (kind,), members)
     made.__qualname__ = kind.__qualname__
     return made
@@ -116,7 +118,7 @@ def _as_it_was(model: Any, *, has_rows: bool) -> Iterator[None]:
     """Give a model its own class within this: what it calls of itself is not divided once more, or traced by dynamo."""
     kind = type(model)
     if model in _splits:
-        object.__setattr__(model, "__class__", kind.__bases__[0])
+        object.__setattr__(model, "__class__", kind._divides)
     try:
         with _replaced(_calls, are_inside=True), _replaced(_run, has_rows=has_rows):
             yield
@@ -134,7 +136,7 @@ def _divide_no_parts(split: Any) -> None:
 def _divide_no_more(model: Any) -> None:
     """Give a model its own class again."""
     del _splits[model]
-    object.__setattr__(model, "__class__", type(model).__bases__[0])
+    object.__setattr__(model, "__class__", type(model)._divides)
 
 
 def _divide_nothing_more() -> None:

@@ -1,4 +1,4 @@
-# same: what outputs are made by and which of them are one tensor or the model's own
+# same: what outputs are made by, which of them are one tensor or the model's own, and what the class of the model says
 class Scale(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -36,4 +36,5 @@ for number, batch in enumerate(batches(x, y)):
     print(out["loss"] is out["objective"], out["logits"] is out["again"], out["states"].is_contiguous())
     log(out["loss"], out["scale"], out["bias"], out["count"], out["states"].grad.norm())
     losses.append(out["loss"].item())
+print(model.__doc__, [of.__name__ for of in type(model).__bases__], [of.__name__ for of in type(model).__mro__])
 end(model)
