@@ -30,6 +30,10 @@ _OWN_NUMBERS = (
     "the model draws random numbers, for dropout say, for each rank's rows apart: the losses are near the single "
     "process's, not equal"
 )
+_OTHER_NUMBERS = (
+    "a rank had drawn random numbers that the others had not: where it alone comes, or by values that it alone has; "
+    "all ranks take rank 0's random state here. Draw random numbers on every rank"
+)
 _OF_16_BITS = (torch.bfloat16, torch.float16)
 
 

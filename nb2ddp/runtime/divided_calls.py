@@ -14,9 +14,10 @@ from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.averaged_backward import _Averaging
 from nb2ddp.runtime.batch_parts import _Parts
-from nb2ddp.runtime.call_results import _IN_16_BITS, _OWN_NUMBERS, _computes_in_16_bits
+from nb2ddp.runtime.call_results import _IN_16_BITS, _OTHER_NUMBERS, _OWN_NUMBERS, _computes_in_16_bits
 from nb2ddp.runtime.call_settings import _Settings
 from nb2ddp.runtime.check_times import _check_times
+from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.dropout_rows import _own_random_numbers
 from nb2ddp.runtime.gradients import _nodes
 from nb2ddp.runtime.module_state import (
@@ -29,6 +30,7 @@ from nb2ddp.runtime.module_state import (
     _without_effects,
 )
 from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks, from_all_ranks, from_main_process
+from nb2ddp.runtime.random_numbers import _generators, _set_generators
 from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.recomputed_calls import _Comparison, _is_compiled
 from nb2ddp.runtime.repeated_writes import _Effect, _ending_at_effects
@@ -72,11 +74,8 @@ class _Split:
         if not any(isinstance(x, torch.Tensor) and x.ndim for x in pytree.tree_leaves((args, kwargs))):
             return function(*args, **kwargs)
         if name in self.methods:
-            self.function = function
-            try:
+            with _replaced(self, function=function):  # it holds the model
                 return self.forward(args, kwargs, name)
-            finally:
-                self.function = None  # it holds the model
         if not torch.is_grad_enabled():  # nobody knows yet whether it trains
             return function(*args, **kwargs)
         before = self.calls
@@ -157,10 +156,7 @@ class _Split:
             self._divide_no_more(kind, "the ranks have drawn or chosen other rows")
             alike = True
         if not alike:
-            _warn_once(
-                "a rank had drawn random numbers that the others had not, below `if rank == 0` for example; all ranks "
-                "take rank 0's random state here. Draw random numbers on every rank"
-            )
+            _warn_once(_OTHER_NUMBERS)
 
     def _prepare(self, args: Any, kwargs: Any) -> None:
         """See what is trained; make a lazy model's parameters, and synchronise new batch norms."""
@@ -243,6 +239,7 @@ class _Split:
         chooses = compared.reads.get(kind, 3) < 3 and self.joins[kind].ways
         reads, form = _Reads(size) if chooses else None, None
         start, error = _ModuleState(self.model, **compared.moves) if sees else None, None
+        generators = _generators()
         try:
             drawn = _own_random_numbers(rows, _RandomRows)
             with drawn as drew, _ending_at_effects(), reads or contextlib.nullcontext():
@@ -258,14 +255,17 @@ class _Split:
             _exchange(None, error)  # the notebook may handle it, on every rank
         elif wrong:
             compared.reads.setdefault(kind, 0)  # what the next ones change before is put back
+            _set_generators(generators)
             _warn_once(why)
             return None
         # where Python sees values, other rows may save it in one process: the largest of a selection that is empty here
         if start is not None:
             way = None if self.paths.asks(kind, self.calls) else ""
-            of_one_form, alike, on_path = _are_on_all_ranks(form, str(reads.choices if reads else 0), way)
-            if not (of_one_form and alike and on_path):
+            has = str(_digest(_generators())), form, str(reads.choices if reads else 0), way
+            draws_alike, of_one_form, alike, on_path = _are_on_all_ranks(*has)
+            if not (draws_alike and of_one_form and alike and on_path):
                 start.put_back()
+                _set_generators(generators)
                 if not of_one_form or (not alike and self.rechecks.get(kind, 0) >= self.most_rechecks):
                     _warn_once(why)
                     return None
@@ -278,6 +278,7 @@ class _Split:
                 self.paths.known[kind] |= self.paths.latest
         if not self.joins[kind].know(output):  # a head that the model uses from now on
             self.rechecks[kind] = self.rechecks.get(kind, 0) + 1
+            _set_generators(generators)
             if start is not None:
                 start.put_back()
             if self.rechecks[kind] > self.most_rechecks:

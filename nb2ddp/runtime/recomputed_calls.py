@@ -166,15 +166,13 @@ def _gradients(output: Any, parameters: list[Any]) -> list[Any] | None:
     return [torch.zeros_like(p) if g is None else g.detach().to_dense() for p, g in pairs]
 
 
-def _gradients_apart(
-    trials: _Trials, join: Callable[..., Any], parts: _Parts, parameters: dict[str, Any]
-) -> tuple[float, str] | None:
+def _gradients_apart(trials: _Trials, join: Any, parts: _Parts, trained: Any) -> tuple[float, str] | None:
     """Return how far the mean of the ranks' gradients is from that of a whole batch, relative to the largest value.
 
     Also the name of the parameter where it is the farthest. None where they cannot be had: a re-entrant checkpoint
     gives none. A collective.
     """
-    own, values = parts.ranges[_run.rank], list(parameters.values())
+    own, values = parts.ranges[_run.rank], list(trained.values())
     whole = trials.call(parts, 0, parts.rows)
     expected, why = None, ""
     try:
@@ -202,7 +200,7 @@ def _gradients_apart(
     apart = [float((x - y).abs().max().nan_to_num(nan=0.0)) if x.numel() else 0.0 for x, y in pairs]
     if not (most < math.inf and most > 0):  # overflowed, or there is no gradient
         return 0.0, ""
-    return max(apart) / most, list(parameters)[apart.index(max(apart))]
+    return max(apart) / most, list(trained)[apart.index(max(apart))]
 
 
 class _Comparison:
@@ -307,6 +305,7 @@ class _Comparison:
             reads=part.reads.found or has_lists,  # by Python, values of rows
             same=part.reads.choices == whole.reads.choices,
             decisive=part.reads.deciding,
+            draws=part.state != whole.state and not (part.error or part.draws_unseen or whole.draws_unseen),
         )
         seen = from_all_ranks(own)
         for name in self.moves:
@@ -340,8 +339,8 @@ class _Comparison:
             return str(why)
         if draws:  # a branch may hang on it, in which rows meet
             return "forward() draws from Python's or NumPy's random numbers"
-        if whole.sets_state:
-            return _SETS_STATE
+        if whole.sets_state or any(of_rank.draws for of_rank in seen):
+            return _SETS_STATE if whole.sets_state else _DRAWS_BY_ROWS
         if raised := next((of_rank.raised for of_rank in seen if of_rank.raised), ""):
             self.places = True
             return f"a part of a batch cannot be computed alone ({raised})"
@@ -380,6 +379,7 @@ _FEW_ROWS = 4  # of each rank, where not all rows of a batch are compared
 _IT_KEEPS = "it keeps in"
 _KEEPS = "what it computes from the rows of a batch; without that, or in evaluation, the ranks would share the work"
 _FOR_EACH_ROW = "forward() draws from Python's or NumPy's random numbers for each row"
+_DRAWS_BY_ROWS = "forward() draws random numbers as the values of its rows decide"
 _SETS_STATE = "forward() sets the state of random generators, by a seed or fork_rng() say"
 _NO_MEAN = "a number, a sum or a norm say, that is another one for some of the rows"
 
