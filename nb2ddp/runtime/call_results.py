@@ -28,7 +28,7 @@ _IN_16_BITS = (
 )
 _OWN_NUMBERS = (
     "the model draws random numbers, for dropout say, for each rank's rows apart: the losses are near the single "
-    "process's, not equal"
+    "process's, not equal, and what the same generator draws later differs: on a CPU the order of shuffled samples, too"
 )
 _OTHER_NUMBERS = (
     "a rank had drawn random numbers that the others had not: where it alone comes, or by values that it alone has; "

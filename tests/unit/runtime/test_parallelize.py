@@ -319,6 +319,19 @@ def test_numbers_that_one_rank_draws_are_noticed(server: RankServer, tmp_path: P
     assert ended.notes[0]["drawn"] == ended.notes[1]["drawn"] == single.notes[0]["drawn"]
 
 
+def test_numbers_that_each_rank_draws_apart_are_said_to_change_later_ones(run: Run) -> None:
+    program = f"""{START}{TOOLS}
+net = ddp.parallelize(nn.LSTM(5, 3, num_layers=2, dropout=0.3, batch_first=True))
+train(net, batches(x[:, None], size=6), lambda x: net(x)[0].square().mean())
+note(shuffled=torch.randperm(9), losses=losses)
+"""
+    one, several = run(program, ranks=0), run(program)
+    assert not any((*one.codes, *several.codes)), several.text
+    assert several.notes[0] == several.notes[1]
+    said = several.ranks[0].err
+    assert (several.notes[0] == one.notes[0]) is ("the order of shuffled samples" not in said), several.text
+
+
 @pytest.mark.parametrize(
     "wrapper", ["torch.compile(model, backend='eager')", "nn.Sequential(model, nn.Tanh())"]
 )
