@@ -82,7 +82,7 @@ def rewrite(
                     changes.append(Change(rule.name, facts.place(statement), finding.why, finding.data))
                 case Gate(statement=statement):
                     plan = _plan_of(plans, facts, statement)
-                    if statement not in plan.gates and not _inside_gate(facts, plan, statement):
+                    if plan.gates.keys().isdisjoint((statement, *facts.parents(statement))):
                         plan.gates[statement] = finding
                         changes.append(Change(rule.name, facts.place(statement), finding.why))
                 case Drop(statement=statement):
@@ -92,7 +92,7 @@ def rewrite(
     code = {}
     for cell in facts.cells:
         plan_or_none = plans.get(cell)
-        module = cell.module if plan_or_none is None else _apply(cell.module, plan_or_none, facts)
+        module = cell.module if plan_or_none is None else cell.module.visit(_Applier(plan_or_none, facts))
         code[cell.number] = module.code
     ordered = tuple(sorted(changes, key=lambda c: (c.place.cell, c.place.line) if c.place else (0, 0)))
     return Rewritten(code, ordered, tuple(declined), tuple(notes), frozenset(needs))
@@ -114,14 +114,6 @@ def _plan_of(plans: dict[CodeCell, _Plan], facts: Facts, statement: Statement) -
             f"{facts.place(statement)}: not a statement of a block, give `facts.statement(node)`"
         )
     return plans.setdefault(facts.cell(statement), _Plan())
-
-
-def _inside_gate(facts: Facts, plan: _Plan, statement: Statement) -> bool:
-    return any(parent in plan.gates for parent in facts.parents(statement))
-
-
-def _apply(module: cst.Module, plan: _Plan, facts: Facts) -> cst.Module:
-    return module.visit(_Applier(plan, facts))
 
 
 class _Applier(cst.CSTTransformer):

@@ -86,11 +86,6 @@ class Edit:
         return cls(node, why, chosen)
 
     @classmethod
-    def keyword(cls, call: cst.Call, why: str, name: str, value: str, comment: str = "") -> Edit:
-        """Give a call ``name=value``, in place of the value that it has."""
-        return cls.items(call, why, {name: value}, comment)
-
-    @classmethod
     def items(cls, node: cst.CSTNode, why: str, items: dict[str, str], comment: str = "") -> Edit:
         """Give a call these keywords, or a dict literal these items, in place of the values that it has."""
 

@@ -39,7 +39,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 how = "the pipeline's model on each rank's GPU"  # which takes GPU 0 by itself, or the CPU
                 yield Edit.inside(call.func, how, helper(facts, "own_gpu"))
                 if facts.keyword(call, "device_map") is not None:
-                    yield Edit.keyword(call, how, "device_map", _own_gpu(facts))
+                    yield Edit.items(call, how, {"device_map": _own_gpu(facts)})
         yield from _spread_elsewhere(facts)
 
 
@@ -58,7 +58,7 @@ def _models(facts: Facts, options: Options) -> Iterator[Finding]:
         value = f'{{"": {facts.our("local_rank")}}}' if is_unsloth else _own_gpu(facts)
         if options.strategy == "balanced":
             comment = "nb2ddp: one model, spread over all GPUs"
-            yield Edit.keyword(call, comment.removeprefix("nb2ddp: "), "device_map", '"balanced"', comment)
+            yield Edit.items(call, comment.removeprefix("nb2ddp: "), {"device_map": '"balanced"'}, comment)
             continue
         may_have, element = facts.argument(call, "device_map")
         if given is None and may_have:
@@ -74,7 +74,7 @@ def _models(facts: Facts, options: Options) -> Iterator[Finding]:
             why = f'device_map="{text}" lays a model out over the GPUs that a process sees'
             yield Note(f"{why}: each rank sees one, which holds {held}", call)
         comment = f"nb2ddp: {how}".replace("copy of the model", "copy")
-        yield Edit.keyword(call, how, "device_map", value, comment)
+        yield Edit.items(call, how, {"device_map": value}, comment)
 
 
 def _own_gpu(facts: Facts) -> str:

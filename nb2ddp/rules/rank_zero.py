@@ -227,7 +227,7 @@ def _without_ranks(facts: Facts, call: cst.Call) -> Iterator[Edit]:
     if _PYTHON.match(cst_nodes.code_of(call.args[0].value)):
         env = f"{helper(facts, 'environment_without_ranks')}()"
         why = "the program that it starts is no rank of this run"
-        yield Edit.keyword(call, why, "env", env, "nb2ddp: without torchrun's RANK variables")
+        yield Edit.items(call, why, {"env": env}, "nb2ddp: without torchrun's RANK variables")
 
 
 def _of_rank_0(facts: Facts, path: cst.BaseExpression | None) -> Edit:

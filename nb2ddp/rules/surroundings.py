@@ -72,7 +72,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             comment = "nb2ddp: the server ends with the script"
             why = "a notebook goes on while this serves; a script would wait here"
             if facts.keyword(call, "prevent_thread_lock") is None:
-                yield Edit.keyword(call, why, "prevent_thread_lock", "True", comment)
+                yield Edit.items(call, why, {"prevent_thread_lock": "True"}, comment)
         elif name == "hydra.initialize" and (path := cst_nodes.given(call, 0, "config_path")) is not None:
             paths = f"{facts.our('os')}.path"
             relative = f"{paths}.relpath(start={paths}.dirname({paths}.abspath(__file__)), path=_)"
