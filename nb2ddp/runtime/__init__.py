@@ -74,6 +74,7 @@ PARTS = (
     "searches",
     "trainer",
     "whole_files",
+    "reading_in_turn",
     "repeated_writes",
     "loop_patches",
     "call_settings",
@@ -182,7 +183,24 @@ def used_names(code: str, module: str, folder: Path | None = None) -> frozenset[
             found.add("repeated_writes")
     if found & {"parallelize", "parallelize_trained"}:
         found |= {part for part, said in _OF_LOOPS.items() if said.search(code)}
+    if found & {"wrap_trainer", "prepare_trainer", "parallelize", "parallelize_trained"} and _keeps_files(
+        code
+    ):
+        found.add("reading_in_turn")
     return frozenset({*found, "init"} if "init_ranks" not in found else found)
+
+
+def _keeps_files(code: str) -> bool:
+    """Return whether a data set of the script's saves what it has computed, and looks whether it has: a class does."""
+    for of in (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ClassDef)):
+        methods = {each.name: ast.unparse(each) for each in of.body if isinstance(each, ast.FunctionDef)}
+        text = "".join(body for name, body in methods.items() if name != "__init__")
+        looks, saves = (
+            re.search(words, text) for words in (r"exists\(|is_?file\(|NotFound", r"\bsave\w*\(|dump\(")
+        )
+        if "__getitem__" in methods and looks and saves:
+            return True
+    return False
 
 
 def _needed(used: frozenset[str]) -> list[str]:

@@ -21,6 +21,7 @@ _SAVING = (
 )
 
 
+@functools.cache
 def _save_whole_files() -> None:
     """Let a file appear under its name once it is whole: a rank that dies leaves no half, and none reads one."""
     for package, name, place, parameter, end in _SAVING:

@@ -13,15 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from nb2ddp.ddp_folder import SUPPORT
-from nb2ddp.runtime import support_module
+from nb2ddp.runtime import PARTS, support_module
 
 
 @functools.cache
-def module_folder() -> Path:
-    """Return a folder for ``sys.path`` from which ``ddp_support`` is imported; it goes with this process."""
+def module_folder(*more: str) -> Path:
+    """Return a folder for ``sys.path`` from which ``ddp_support`` is imported; it goes with this process.
+
+    A part that changes how every script reads is left out, if it is not among ``more``.
+    """
     folder = Path(tempfile.mkdtemp(prefix="nb2ddp-runtime-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    (folder / SUPPORT).write_text(support_module(), encoding="utf-8")
+    (folder / SUPPORT).write_text(
+        support_module(frozenset(PARTS) - {"reading_in_turn"} | {*more}), encoding="utf-8"
+    )
     py_compile.compile(
         str(folder / SUPPORT), doraise=True
     )  # once, also where Python is told to write no bytecode

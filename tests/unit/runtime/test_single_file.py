@@ -98,7 +98,7 @@ def test_the_text_is_the_modules(server: RankServer) -> None:
     ]
     (text,) = [text for text in texts if "# ---- run_state" in text]
     (alias,) = re.findall(r"= (\w+)\.init\(\)", script)
-    assert text == f"\n{support_module(used_names(script.partition('# ---- cell')[2], alias))}"
+    assert text == f"\n{support_module(used_names('#' + script.partition('# ---- cell')[2], alias))}"
 
 
 def test_it_travels_alone() -> None:
