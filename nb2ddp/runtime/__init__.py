@@ -192,7 +192,11 @@ def used_names(code: str, module: str, folder: Path | None = None) -> frozenset[
 
 def _keeps_files(code: str) -> bool:
     """Return whether a data set of the script's saves what it has computed, and looks whether it has: a class does."""
-    for of in (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ClassDef)):
+    try:
+        classes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ClassDef)]
+    except SyntaxError:  # of a newer Python
+        return False
+    for of in classes:
         methods = {each.name: ast.unparse(each) for each in of.body if isinstance(each, ast.FunctionDef)}
         text = "".join(body for name, body in methods.items() if name != "__init__")
         looks, saves = (

@@ -125,3 +125,5 @@ def test_it_travels_with_data_sets_that_save_rows() -> None:
         assert "reading_in_turn" in used_names(FILLS + call, "ddp")
         assert "reading_in_turn" not in used_names(FILLS_AT_FIRST + call, "ddp")
     assert "reading_in_turn" not in used_names(FILLS, "ddp")
+    newer = "f'{rows['a']}'\nclass {\n"  # what this Python cannot read
+    assert "reading_in_turn" not in used_names("ddp.wrap_trainer(trainer)\n" + newer, "ddp")
