@@ -14,7 +14,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import imported_modules, last_name, parse_cell
+from nb2ddp.source.cells import imported_modules, parse_cell
 from nb2ddp.source.module_files import module_file
 
 Of = tuple[Facts, cst.FunctionDef]
@@ -59,26 +59,26 @@ def functions_of(facts: Facts, call: cst.Call) -> Iterator[Of]:
 
     A class runs what makes its objects, and opens them in a ``with``; what one has made its method, or ``__call__``.
     """
-    owner = facts.owner(call)
-    of_module = owner is None or facts.is_of_import(owner)
-    of_class = owner is not None and of_module and last_name(owner)[:1].isupper()  # Log.begin(folder)
-    of_object = of_class or not of_module
-    is_held = of_object and bool(facts.assigned(facts.method(call)))  # self.stop(loss, model)
-    is_object = is_held or (isinstance(call.func, cst.Name) and facts.bindings(call.func.value))
-    made_by = call.func if is_held else owner
-    names = facts.origins(made_by) if made_by is not None and not of_module else facts.function_names(call)
-    names = frozenset(name.rpartition(".")[0] for name in names) if of_class else names
-    methods = [facts.method(call)] if of_object else ["__init__", "__post_init__"]
-    methods += ["__enter__", "__exit__"] if isinstance(facts.parent(call), cst.WithItem) else []
-    for name in names:
-        own: Facts | None = facts
-        for _ in range(4):  # `from .files import save`, in the module that is imported
+    owner, method, made = facts.owner(call), facts.method(call), ["__init__", "__post_init__"]
+    made += ["__enter__", "__exit__"] if isinstance(facts.parent(call), cst.WithItem) else []
+    if owner is None or facts.is_of_import(owner):
+        is_object = isinstance(call.func, cst.Name) and facts.bindings(call.func.value)
+        ways = [(name, ["__call__"] if is_object else made, True) for name in facts.function_names(call)]
+    else:
+        ways = [(name, [method], False) for name in facts.origins(owner)]
+        held = facts.origins(call.func) if facts.assigned(method) else ()  # self.stop(loss, model)
+        ways += [(name, ["__call__"], True) for name in held]
+    for name, methods, is_whole in ways:  # or a method alone
+        own = facts
+        for _ in range(5):  # `from .files import save`, in the module that is imported
             place, _, last = name.lstrip(".").rpartition(".")
-            if own is None or (own := own.once(reader)(place)) is None:
-                break
-            tops = [b.node for b in own.definitions(last) if b.scope is None]
-            bound = (b for name in (["__call__"] if is_object else methods) for b in own.definitions(name))
-            found = [b.node for b in bound if b.scope in tops] + ([] if of_object and not is_held else tops)
+            module = own.once(reader)(place) if place else None
+            if module is None:  # Log.begin(folder), and what that has made
+                name, methods, is_whole = place, [last] if methods is made else methods, False
+                continue
+            own, tops = module, [b.node for b in module.definitions(last) if b.scope is None]
+            bound = (b for name in methods for b in own.definitions(name))
+            found = [b.node for b in bound if b.scope in tops] + (tops if is_whole else [])
             yield from ((own, node) for node in found if isinstance(node, cst.FunctionDef))
             name = own.collected.imports.get(last, [""])[-1]
 

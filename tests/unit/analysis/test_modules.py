@@ -46,6 +46,9 @@ def code_of(conversion: Conversion) -> str:
         ("files.py", "from files import save", "save(1, 'a')"),
         ("files.py", "import files as f", "f.save(1, 'a')"),
         ("files.py", "from files import *", "save(1, 'a')"),
+        ("files.py", "import files as F", "F.save(1, 'a')"),
+        ("Files.py", "import Files", "Files.save(1, 'a')"),
+        ("pack/IO.py", "from pack import IO", "IO.save(1, 'a')"),
         ("pack/files.py", "import pack.files", "pack.files.save(1, 'a')"),
         ("pack/__init__.py", "from pack import save", "save(1, 'a')"),
         ("src/files.py", "import sys\nsys.path.append('src')\nfrom files import save", "save(1, 'a')"),
@@ -228,6 +231,10 @@ HELD = """
         def __post_init__(self):
             self.line("begin")
 
+        @classmethod
+        def begin(cls, path):
+            return cls(path)
+
         @staticmethod
         def line(row):
             with open("rows.txt", "a") as file:
@@ -251,12 +258,14 @@ def test_what_objects_write_that_are_made_held_or_opened_is_seen(tmp_path: Path)
     cells = (
         "from log import Log, Stop, Timed\nLog('a');",
         "Log.line('b');",
-        "class Run:\n    def __init__(self):\n        self.stop = Stop()\nrun = Run()\nrun.stop(2);",
+        "class Run:\n    def __init__(self):\n        self.stop, self.line = Stop(), []\nrun = Run()\nrun.stop(2);",
         "with Timed():\n    print(3)",
+        "log = Log.begin('c')",
+        "log.line('d');",
         TRAIN,
     )
     code = code_of(beside(tmp_path, {"log.py": HELD}, *cells))
-    for line in ("Log('a')", "Log.line('b')", "run.stop(2)", "with Timed():"):
+    for line in ("Log('a')", "Log.line('b')", "run.stop(2)", "with Timed():", "log.line('d')"):
         assert f"{GATE}{line}" in code
 
 
