@@ -186,11 +186,8 @@ class Execution(Calls):
             owner = self.around(site, cst.ClassDef)
             return owner is not None and any(self.is_trainer_class(base.value) for base in owner.bases)
 
-        def is_called(site: cst.CSTNode) -> bool:
-            function = self.around(site, cst.FunctionDef)
-            return function is not None and bool(self.callers(function))
-
-        return all(is_method(site) or is_called(site) for site in self.sites(call, stop=is_method))
+        homes = ((site, self.around(site, cst.FunctionDef)) for site in self.sites(call, stop=is_method))
+        return all(is_method(site) or (home is not None and self.callers(home)) for site, home in homes)
 
     # ---- collectives ----------------------------------------------------------------------------
 

@@ -58,11 +58,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             # a rank that comes later would go another way
             looks = partial(files.looks_at_files, facts)
             yield from deferring_test(facts, decided.test, "all ranks go rank 0's way", looks)
-            continue
-        if deletes:  # a later rank would delete what rank 0 has made meanwhile
+        elif deletes:  # a later rank would delete what rank 0 has made meanwhile
             yield Gate(statement, "rank-zero-then-wait", "one rank deletes")
-            continue
-        yield Gate(statement, "main-first", "rank 0 makes the files, the others find them")
+        else:
+            yield Gate(statement, "main-first", "rank 0 makes the files, the others find them")
 
 
 def _says_what_is_there(facts: Facts, statement: Statement) -> bool:

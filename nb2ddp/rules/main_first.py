@@ -1,5 +1,6 @@
 """Prepare data on rank 0 first; the other ranks then read its cache.
 
+So it does where a function looks for a file, and reads it or computes and saves what is in it.
 The other ranks wait on torchrun's key-value store, not in a collective, so a long tokenization cannot time out.
 The same block replaces the ``main_process_first()`` of an Accelerator, which sees one process in the script, and of
 training arguments, whose ranks wait in a collective. Where the block looks at files, the rule file-guards decides.
@@ -46,7 +47,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Edit.to(call, "rank 0 goes first", f"{helper(facts, 'main_process_first')}()")
     own.update(*rank_zero_work.generation(facts))
     reads_back, writes = (partial(of, facts) for of in (rank_zero_work.reads_back, rank_zero_work.writes))
-    run: dict[cst.Call, bool] = {}  # below a gate that writes
+    keeps, run = partial(_keeps_result, facts), dict[cst.Call, bool]()  # below a gate that writes
 
     def notes(call: cst.Call) -> bool:
         return run.setdefault(call, False)
@@ -54,11 +55,13 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     hooks = (f.body.body for f in facts.nodes(cst.FunctionDef) if f.name.value.endswith("_dataloader"))
     queue = [*facts.top_statements, *(s for body in hooks for s in body if isinstance(s, Statement))]
     for statement in queue:
-        late = facts.is_after_training(statement) or not facts.runs(statement, facts.fills_cache)
+        saves = facts.runs(statement, keeps)  # also what a library trains: the others find it
+        late = facts.is_after_training(statement) or not (saves or facts.runs(statement, facts.fills_cache))
         if late or not own.isdisjoint((statement, *facts.parents(statement))):
             continue
-        named = isinstance(statement, cst.If) and cst_nodes.code_of(statement.test).startswith("__name__ ==")
-        if named or facts.runs(statement, facts.needs_all) or frameworks.trains_whole(facts, statement):
+        inside = isinstance(statement, cst.If) and cst_nodes.code_of(statement.test).startswith("__name__ ==")
+        inside |= facts.runs(statement, facts.needs_all)
+        if inside or (not saves and frameworks.trains_whole(facts, statement)):
             blocks: list[cst.BaseSuite] = facts.nodes(cst.IndentedBlock, within=statement, own=True)
             blocks += [f.body for call in facts.calls_in(statement) for f in facts.called_functions(call)]
             queue += [s for b in blocks for s in b.body if isinstance(s, Statement) and s not in queue]
@@ -81,6 +84,18 @@ def _keeps_look(facts: Facts, call: cst.Call) -> bool:
     asking = ((use, facts.around(use, cst.If)) for use in uses)
     kept = looks and any(asked is None or not facts.contains(asked.test, use) for use, asked in asking)
     return kept and next(facts.loops_to(call), None) is None and called_by_all(facts, call)
+
+
+def _keeps_result(facts: Facts, call: cst.Call) -> bool:
+    """Match the call of a function that looks for a file, and reads it from its path or saves it there."""
+    for function in facts.called_functions(call):
+        calls = facts.calls_in(function.body)
+        looks = [call for call in calls if files.is_file_test(facts, call)]
+        paths = {cst_nodes.code_of(cst_nodes.given(c, 0) or facts.owner(c) or c) for c in looks}
+        uses = (c for c in calls if c not in looks and paths & {cst_nodes.code_of(a.value) for a in c.args})
+        if {rank_zero_work.writes(facts, c) for c in uses} == {True, False}:
+            return True
+    return False
 
 
 rule = Rule("main-first", __doc__, find, of_training=True)
