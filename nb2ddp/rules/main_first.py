@@ -93,7 +93,8 @@ def _keeps_result(facts: Facts, call: cst.Call) -> bool:
         looks = [call for call in calls if files.is_file_test(facts, call)]
         paths = {cst_nodes.code_of(cst_nodes.given(c, 0) or facts.owner(c) or c) for c in looks}
         uses = (c for c in calls if c not in looks and paths & {cst_nodes.code_of(a.value) for a in c.args})
-        if {rank_zero_work.writes(facts, c) for c in uses} == {True, False}:
+        draws = any("rand" in facts.qualified(c.func) for c in calls)  # so would every rank, to go on alike
+        if not draws and {rank_zero_work.writes(facts, c) for c in uses} == {True, False}:
             return True
     return False
 
