@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import cached_property
 
 import libcst as cst
@@ -24,13 +24,13 @@ class Execution(Calls):
     def __init__(self, cells: Sequence[CodeCell], *, sharded: bool = False, is_loose: bool = False) -> None:
         super().__init__(cells, is_loose=is_loose)
         self._sharded, self._is_asked = sharded, False
-        self._searches: dict[Callable[[cst.Call], bool], Solver[cst.CSTNode, bool]] = {}
+        self._searches: dict[Callable[[cst.Call], object], Solver[cst.CSTNode, bool]] = {}
         self._sites: dict[cst.CSTNode, list[cst.Call | cst.For | cst.CompFor]] = {}
         self._loops: dict[cst.Call, cst.For | cst.While | cst.Call | None] = {}
 
     # ---- calls ----------------------------------------------------------------------------------
 
-    def runs(self, node: cst.CSTNode, wanted: Callable[[cst.Call], bool]) -> bool:
+    def runs(self, node: cst.CSTNode, wanted: Callable[[cst.Call], object]) -> bool:
         """Return whether running ``node`` runs a ``wanted`` call, also through the notebook's own functions.
 
         The bodies of functions and classes that ``node`` only defines do not count. What is found is kept
@@ -45,19 +45,16 @@ class Execution(Calls):
         return search.solve(node)
 
     def _searching(
-        self, wanted: Callable[[cst.Call], bool]
+        self, wanted: Callable[[cst.Call], object]
     ) -> Callable[[cst.CSTNode], Generator[cst.CSTNode, bool, bool]]:
         """Return the steps that search a node, and the functions that it calls, for a wanted call."""
 
         def steps(node: cst.CSTNode) -> Generator[cst.CSTNode, bool, bool]:
             for site in self._sites_in(node):
-                if isinstance(site, cst.Call):
-                    if wanted(site):
-                        return True
-                    functions: Iterable[cst.FunctionDef] = self.called_functions(site)
-                else:
-                    functions = self.iterated(site.iter)
-                for function in functions:
+                if isinstance(site, cst.Call) and wanted(site):
+                    return True
+                runs = self.called_functions(site) if isinstance(site, cst.Call) else self.iterated(site.iter)
+                for function in runs:
                     if (yield function):
                         return True
             return False

@@ -49,10 +49,8 @@ def in_setup_step(facts: Facts) -> set[cst.CSTNode]:
 
 def is_future(statement: cst.CSTNode) -> bool:
     """Match ``from __future__ import ...``."""
-    match statement:
-        case cst.SimpleStatementLine(body=[cst.ImportFrom(module=cst.Name(value="__future__"))]):
-            return True
-    return False
+    line = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    return isinstance(line, cst.ImportFrom) and cst_nodes.is_word(line.module, "__future__")
 
 
 def _needs_block(facts: Facts, call: cst.Call, shell: ShellCall | None) -> bool:

@@ -37,9 +37,8 @@ def _clocks(facts: Facts) -> Label:
 def _label(facts: Facts) -> Label:
     def label(node: cst.CSTNode) -> bool | None:
         if isinstance(node, cst.Call):
-            if facts.qualified(node.func).endswith("from_main_process"):
-                return False
-            return _asks_outside(facts, node) or None
+            is_sent = facts.qualified(node.func).endswith("from_main_process")
+            return False if is_sent else _asks_outside(facts, node) or None
         return (isinstance(node, cst.Name) and _is_set_beside(facts, node.value)) or None
 
     return label

@@ -47,11 +47,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Edit.to(call, "rank 0 goes first", f"{helper(facts, 'main_process_first')}()")
     own.update(*rank_zero_work.generation(facts))
     reads_back, writes = (partial(of, facts) for of in (rank_zero_work.reads_back, rank_zero_work.writes))
-    keeps, run = partial(_keeps_result, facts), dict[cst.Call, bool]()  # below a gate that writes
-
-    def notes(call: cst.Call) -> bool:
-        return run.setdefault(call, False)
-
+    keeps, run = partial(_keeps_result, facts), dict[cst.Call, None]()  # below a gate that writes
     hooks = (f.body.body for f in facts.nodes(cst.FunctionDef) if f.name.value.endswith("_dataloader"))
     queue = [*facts.top_statements, *(s for body in hooks for s in body if isinstance(s, Statement))]
     for statement in queue:
@@ -72,18 +68,19 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             else:
                 yield Gate(statement, "main-first", "rank 0 prepares the data, the others read its cache")
                 if facts.runs(statement, writes):
-                    facts.runs(statement, notes)
+                    facts.runs(statement, run.setdefault)
     for call in filter(partial(_keeps_look, facts), run):
         yield from deferring(facts, call, "rank 0 may have made files when the others look")
 
 
 def _keeps_look(facts: Facts, call: cst.Call) -> bool:
     """Match ``n = len(os.listdir(x))``, and ``first = not exists(x)`` where it is read outside of tests, too."""
-    looks = facts.qualified(call.func) in libraries.FILE_TESTS or facts.method(call) in ("exists", "is_file")
+    is_line = isinstance(facts.statement(call), cst.SimpleStatementLine)  # no branch that reads what is there
     uses = (use for b in facts.bindings_in(facts.statement(call)) for use in facts.loads_of(b.name))
     asking = ((use, facts.around(use, cst.If)) for use in uses)
-    kept = looks and any(asked is None or not facts.contains(asked.test, use) for use, asked in asking)
-    return kept and next(facts.loops_to(call), None) is None and called_by_all(facts, call)
+    kept = any(asked is None or not facts.contains(asked.test, use) for use, asked in asking)
+    looks = files.is_file_test(facts, call) and next(facts.loops_to(call), None) is None
+    return is_line and looks and kept and called_by_all(facts, call)
 
 
 def _keeps_result(facts: Facts, call: cst.Call) -> bool:
