@@ -36,8 +36,7 @@ def optimizers(facts: Facts) -> list[cst.Call]:
     """
     made = [c for c in facts.live_calls if _makes_optimizer(facts, c) and not facts.is_after_training(c)]
     homes = {call: facts.around(call, cst.ClassDef) for call in made if facts.lightning_fits}
-    lightning = {call for call, home in homes.items() if home and "LightningModule" in str(facts.bases(home))}
-    return [call for call in made if call not in lightning]
+    return [c for c in made if not ((home := homes.get(c)) and "LightningModule" in str(facts.bases(home)))]
 
 
 def _makes_optimizer(facts: Facts, call: cst.Call) -> bool:
@@ -130,9 +129,10 @@ def trains_whole(facts: Facts, loads: Collection[cst.Call]) -> bool:
 def _makes_adapter(facts: Facts, call: cst.Call) -> bool:
     """Match ``get_peft_model(...)`` and ``peft_config=x`` that run, and ``LoraConfig()`` where something uses it."""
     given = (a.keyword.value for a in call.args if a.keyword and facts.word(a.value) != "False")
-    if not any(map(_ADAPTER.search, (cst_nodes.code_of(call.func), *given))) or facts.is_switched_off(call):
+    code, name = cst_nodes.code_of(call.func), facts.qualified(call.func)
+    if not any(map(_ADAPTER.search, (code, name, *given))) or facts.is_switched_off(call):
         return False
-    made = facts.parent(call) if last_name(call.func).endswith("Config") else None
+    made = facts.parent(call) if (name or code).endswith("Config") else None
     names = {last_name(target.target) for target in made.targets} if isinstance(made, cst.Assign) else set()
     return not names or not all(facts.is_switched_off(use) for name in names for use in facts.loads_of(name))
 

@@ -93,3 +93,14 @@ model = AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16 if ddp.ha
 if USE_LORA and not FULL:
     model = get_peft_model(model, LoraConfig(r=8))
 trainer = SFTTrainer(model, args=SFTConfig("o", bf16=ddp.has_bf16, fp16=not ddp.has_bf16))
+
+# case: adapters under other names
+from peft import LoraConfig as Config, get_peft_model as with_weights
+model = AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16)
+model = with_weights(model, Config(r=8))
+trainer = SFTTrainer(model, args=SFTConfig("o", bf16=True))
+# output
+from peft import LoraConfig as Config, get_peft_model as with_weights
+model = AutoModelForCausalLM.from_pretrained("m", dtype=torch.bfloat16 if ddp.has_bf16 else torch.float16)
+model = with_weights(model, Config(r=8))
+trainer = SFTTrainer(model, args=SFTConfig("o", bf16=ddp.has_bf16, fp16=not ddp.has_bf16))
