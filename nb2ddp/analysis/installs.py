@@ -98,8 +98,7 @@ def _preparations(facts: Facts, tops: Mapping[Statement, list[ShellCall]]) -> It
     """Yield what fetches or writes the files that an install names: `git clone`, `%cd`, ``open("needs.txt", "w")``."""
     from_files = [top for top in tops if any(_FROM_FILES.search(shell.command) for shell in tops[top])]
     last = max(map(facts.order, from_files), default=0)
-    commands = " ".join(shell.command for top in from_files for shell in tops[top])
-    words = {*re.split(r"[\s=\"']+", commands)}
+    words = {*re.split(r"[\s=\"']+", " ".join(shell.command for top in from_files for shell in tops[top]))}
     for text in facts.strings:
         top = facts.top_statement(text)
         writes = any("w" in mode(facts, call) for call in facts.calls_in(top))
@@ -131,13 +130,16 @@ def _slice(facts: Facts, beside: Collection[Statement], statements: set[Statemen
     variables: dict[cst.CSTNode, bool] = {node: reads for node, _, reads in facts.environment()}
     for top in reversed(facts.top_statements):
         changed = facts.binds_in(top) | facts.changes_in(top)
-        made = (call for call in facts.calls_in(top) if makes_folder(facts, call) and may_exist(facts, call))
-        changed |= {name for call in made for name in facts.loads_in(call) if facts.bindings(name)}
+        made = [c for c in facts.calls_in(top) if makes_folder(facts, c) and may_exist(facts, c)]
+        given: list[Any] = [facts.around(call, cst.BaseComp) or call for call in made]
+        for node in given:  # and what its names get in this statement
+            own = (b for b in facts.bindings_in(top) if facts.uses(b.name, node))
+            given += {getattr(b.node, "iter", b.value) for b in own} - {None, *given}
+        changed |= {name for node in given for name in facts.loads_in(node) if facts.bindings(name)}
         needed = top in statements or not used.isdisjoint(changed)
         if needed or (wanted and _sets_environment(facts, top, variables)):
             wanted.append(top)
-            read = _used_names(facts, top, beside)
-            used |= read - (frozenset() if needed else {"os"})  # setup_env.py imports os
+            used |= _used_names(facts, top, beside) - (set() if needed else {"os"})  # setup_env.py imports os
     return wanted[::-1]
 
 

@@ -42,8 +42,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for call in facts.calls:
         name = facts.qualified(call.func)
         unbound = name == "display" and name not in facts.bound_names
-        imported = name.startswith("IPython.") and name.endswith(".display")
-        if unbound or imported:
+        if unbound or (name.startswith("IPython.") and name.endswith(".display")):
             yield Edit.to(call.func, "what is displayed is printed, or saved", helper(facts, "show"))
 
 

@@ -188,8 +188,7 @@ def _ends_kernel(facts: Facts, call: cst.Call) -> bool:
 
 def _asks_for_token(call: cst.Call) -> bool:
     """Return whether a login gets no token; W&B's server and anonymous account are settings, not questions."""
-    named = (cst_nodes.keyword_of(call, name) for name in ("token", "key"))
-    tokens = (*cst_nodes.unnamed(call.args), *named)
+    tokens = (*cst_nodes.unnamed(call.args), *(cst_nodes.keyword_of(call, name) for name in ("token", "key")))
     sets = any(cst_nodes.keyword_of(call, name) is not None for name in ("host", "anonymous"))
     return not sets and all(token is None or cst_nodes.is_word(token, "None") for token in tokens)
 

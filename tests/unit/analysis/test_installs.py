@@ -219,6 +219,20 @@ def test_an_install_finds_the_folder_that_its_block_writes_to(tmp_path: Path) ->
     assert not (tmp_path / "other").exists()  # the script makes it, and may fail where it is
 
 
+@pytest.mark.parametrize(
+    "making",
+    [
+        "for d in [A, B]: os.makedirs(d, exist_ok=True)",
+        "[os.makedirs(d, exist_ok=True) for d in (A, B)]",
+        "for d in (A, B):\n    path = os.path.join(BASE, d)\n    os.makedirs(path, exist_ok=True)",
+    ],
+)
+def test_an_install_finds_the_folder_that_a_loop_makes(tmp_path: Path, making: str) -> None:
+    first = f'import os\nA = "libs"\nB = "out"\nBASE = "."\n{making}'
+    assert run_setup(tmp_path, first, "!cd {A} && pip install a") == ["pip install a"]
+    assert (tmp_path / "libs").is_dir()
+
+
 def test_what_asks_for_colab_is_left_out(tmp_path: Path) -> None:
     cell = """
     from google.colab import files, userdata
