@@ -27,7 +27,7 @@ from nb2ddp.rewriting.findings import Decline, Edit, Finding, Rule
 from nb2ddp.rewriting.runtime_calls import comparing, helper
 from nb2ddp.source import cst_nodes
 
-_SHARDS = re.compile(r"fsdp|deepspeed|modelparallel|xla|bagua|colossal|horovod", re.IGNORECASE)
+_UNLIKE = re.compile(r"(?i:fsdp|deepspeed|modelparallel|xla|bagua|colossal|horovod)|^[thi]pu$|^[\[1-9]")
 _ALONE = re.compile(r"(?:pytorch_)?lightning\w*\..*\brank_zero_only$")
 _FINDS_BATCH = re.compile(r"(?:lightning\.pytorch|pytorch_lightning)\.callbacks\.(?:\w+\.)*BatchSizeFinder$")
 
@@ -59,17 +59,18 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 def _refused(facts: Facts, call: cst.Call) -> Iterator[Decline]:
     """Decline a Trainer that is more than one process by itself."""
-    for name in ("devices", "gpus", "num_nodes"):
+    for name in ("devices", "gpus", "num_nodes", "num_processes"):
         if _count(facts, facts.keyword(call, name)) > 1:
             why = f"this Trainer starts several processes itself, each with batches of its own ({name}), and nb2ddp "
             why += f"converts what one process trains: with {name}=1 all GPUs train the run of one"
             yield Decline(why, call)
-    for name in ("strategy", "accelerator"):
+    for name in ("strategy", "accelerator", "tpu_cores", "ipus"):
         value = facts.value(facts.keyword(call, name))
         made = facts.qualified(value.func) if isinstance(value, cst.Call) else cst_nodes.string_value(value)
-        if made and (_SHARDS.search(made.replace("_", "")) or made in ("tpu", "hpu", "ipu")):
+        made = made or (cst_nodes.code_of(value) if isinstance(value, cst.Integer | cst.List) else "")
+        if _UNLIKE.search(made.replace("_", "")):
             why = f"this Trainer's {name} ({made.rpartition('.')[2]}) divides the model or runs elsewhere than on CUDA"
-            instead = "nb2ddp converts the training of one process, with a copy of the model on each GPU"
+            instead = "nb2ddp converts what one process trains, with a copy of the model on each GPU: ask for one GPU"
             yield Decline(f"{why} GPUs; {instead}", call)
 
 

@@ -57,8 +57,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             number = facts.value(cst_nodes.given(call, 2, "num_processes"))
             on_tpu = number is None and any("torch_xla" in shell.command for shell in shell_calls(facts))
             if on_tpu or (isinstance(number, cst.Integer) and number.value != "1"):
-                of_tpu = "a process on each core of a TPU"
-                each = f"{cst_nodes.code_of(number)} processes" if number else of_tpu
+                each = f"{cst_nodes.code_of(number)} processes" if number else "a process on each TPU core"
                 why = f"this trains in {each} as it is, each with batches of its own, and nb2ddp converts what one"
                 instead = "run the notebook itself, or write num_processes=1"
                 yield Decline(f"{why} process trains: {instead}", call)

@@ -41,6 +41,32 @@ trainer = L.Trainer(accelerator="tpu", devices=1)
 trainer.fit(model)
 # decline, line 1: this Trainer's accelerator (tpu)...
 
+# case: cores of a TPU, as Lightning 1.x takes them
+trainer = L.Trainer(tpu_cores=8)
+trainer.fit(model)
+# decline, line 1: this Trainer's tpu_cores (8)...
+
+# case: one core of a TPU, by its number
+CORES = [5]
+trainer = L.Trainer(tpu_cores=CORES)
+trainer.fit(model)
+# decline, line 2: this Trainer's tpu_cores ([5])...
+
+# case: cores of a TPU, in a text
+trainer = L.Trainer(tpu_cores="1")
+trainer.fit(model)
+# decline, line 1: this Trainer's tpu_cores (1)...
+
+# case: IPUs, as Lightning 1.x takes them
+trainer = L.Trainer(ipus=4)
+trainer.fit(model)
+# decline, line 1: this Trainer's ipus (4)...
+
+# case: several processes, as Lightning 1.x takes them
+trainer = L.Trainer(num_processes=4)
+trainer.fit(model)
+# decline, line 1: this Trainer starts several processes itself, each with batches of its own (num_processes)...
+
 # case: a batch that is found
 from lightning.pytorch.tuner import Tuner
 trainer = L.Trainer()

@@ -119,3 +119,13 @@ ddp.rank_zero_only(print)(rank_zero_only.rank)
 
 # case: one that trains nothing
 L.Trainer().predict(model, loader)
+
+# case: no cores of a TPU, and one process
+import lightning as L
+trainer = L.Trainer(tpu_cores=None, ipus=0, num_processes=1, gpus=1)
+trainer.fit(model, loader)
+# output
+import lightning as L
+trainer = ddp.lightning_trainer(L.Trainer)(tpu_cores=None, ipus=0, num_processes=1, gpus=1)
+trainer.fit(model, loader)
+ddp.check_replicas()
