@@ -23,13 +23,11 @@ def by_clock(facts: Facts, node: cst.CSTNode) -> bool:
     return facts.carries(node, facts.once(_clocks))
 
 
-_OF_PROCESS = libraries.CLOCKS | libraries.SYSTEM_NUMBERS
-
-
 def _clocks(facts: Facts) -> Label:
     def label(node: cst.CSTNode) -> bool | None:
         name = facts.qualified(node.func) if isinstance(node, cst.Call) else ""
-        return False if name.endswith("from_main_process") else name in _OF_PROCESS or None
+        is_own = name in libraries.CLOCKS or name in libraries.SYSTEM_NUMBERS
+        return False if name.endswith("from_main_process") else is_own or None
 
     return label
 

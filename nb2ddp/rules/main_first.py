@@ -25,7 +25,6 @@ from functools import partial
 
 import libcst as cst
 
-from nb2ddp import libraries
 from nb2ddp.analysis import files, frameworks, rank_zero_work
 from nb2ddp.analysis.common_paths import called_by_all
 from nb2ddp.analysis.facts import Facts
