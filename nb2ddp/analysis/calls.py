@@ -26,7 +26,7 @@ Label = Callable[[cst.CSTNode], bool | None]
 # What goes through a generator at once.
 _ITERATING = (cst.For, cst.CompFor, cst.Arg, cst.From, cst.StarredElement)
 # Functions of modules that may call the methods of objects that they are given.
-_TRAINS = re.compile(r"train|fit|learn|^run", re.IGNORECASE)
+_TRAINS = re.compile(r"(?!.*split)(?:.*_)?(?:train|fit|learn|run)(?:_|$)")
 _OF_FIELDS = frozenset({"object", "typing.NamedTuple"})
 _OF_MODULES = frozenset("train eval to cuda cpu half float step state_dict parameters".split())
 
@@ -129,7 +129,7 @@ class Calls(Kinds):
             keeps = self._passes_on(call) or (made and not self._is_loose)
             for argument in call.args if not keeps else ():
                 found += self._passed(argument.value)
-            if self.is_of_import(call.func) and _TRAINS.search(last_name(call.func)):
+            if self.is_of_import(call.func) and _TRAINS.match(last_name(call.func)):
                 given = (definition for a in call.args for definition in self._classes(a.value) or ())
                 homes = [home for definition in given for home in (definition, *self.own_bases(definition))]
                 methods = (f for home in homes for f in self.nodes(cst.FunctionDef, within=home.body))

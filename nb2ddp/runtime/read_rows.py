@@ -91,13 +91,15 @@ def _inside(value: Any) -> list[Any]:
     """Return what a value holds; of a random generator its state too, of an array its bytes."""
     if isinstance(value, type):
         return [*vars(value).values()] if _is_own(value.__module__) else []
-    held = gc.get_referents(value)
+    held, of_numpy = gc.get_referents(value), type(value).__module__.startswith("numpy")
     if isinstance(value, torch.Tensor):
         held.append(0 if value.is_inference() else value._version)
     elif _is_generator(value):
         held.append(_generator_state(value))
-    elif _is_array(value):
+    elif _is_array(value) or (of_numpy and hasattr(value, "nbytes")):  # a record, too
         held.append(value.tobytes() if value.nbytes < _MOST_OF_ARRAY else b"")
+    elif of_numpy and hasattr(value, "spawn"):  # what seeds generators, and counts them
+        held.append(str(value.state))
     return held
 
 

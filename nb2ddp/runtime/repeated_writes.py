@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import importlib
 import logging
 import os
 import sys
@@ -77,6 +78,9 @@ class _Module(type(sys)):  # type: ignore[misc]
     def is_main_process(self) -> bool:
         _end_trial("forward() does something on rank 0 alone")
         return is_main_process
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a function that Datasets pickles may refer to it
+        return importlib.import_module, (__name__,)
 
 
 sys.modules[__name__].__class__ = _Module

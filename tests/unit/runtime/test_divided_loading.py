@@ -365,7 +365,9 @@ def test_what_reading_may_change_is_seen() -> None:
         numpy.random.default_rng(0),
         torch.Generator(),
         numpy.random.RandomState(0),
+        numpy.random.SeedSequence(0),
     ]
+    (held.record,) = numpy.zeros(1, dtype=[("count", int)])
     changes: list[Any] = [
         lambda: held.values["a"].append(3),
         lambda: held.array.__setitem__(0, 1),
@@ -374,6 +376,9 @@ def test_what_reading_may_change_is_seen() -> None:
         lambda: held.draws[1].random(),
         lambda: torch.rand(1, generator=held.draws[2]),
         lambda: held.draws[3].rand(),
+        lambda: held.draws[1].spawn(1),
+        lambda: held.draws[4].spawn(1),
+        lambda: held.record.__setitem__("count", 1),
         lambda: setattr(held, "more", 1),
     ]
     for change in changes:

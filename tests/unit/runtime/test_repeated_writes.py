@@ -29,6 +29,12 @@ def run(server: RankServer, tmp_path: Path) -> Callable[..., Ended]:
     return run_script
 
 
+def test_a_function_that_refers_to_the_module_can_be_pickled(run: Run) -> None:
+    """Datasets pickles what a generator or a mapped function refers to."""
+    ended = run("import pickle\nnote(same=pickle.loads(pickle.dumps(ddp)) is ddp)")
+    assert [rank.notes for rank in ended.ranks] == [{"same": True}] * 2, ended.text
+
+
 FORMS = {
     "open": "open('log.txt', 'a').close()",
     "partial": "functools.partial(open, 'log.txt', 'w')().close()",

@@ -547,3 +547,11 @@ class Agent:
 agents.show(Agent())
 # asked: agents.show
 # answer: nothing
+
+# case: an object that a module's function splits
+from sklearn.model_selection import train_test_split
+class Rows:
+    def dump(self, path): pass
+train_test_split(Rows())
+# asked: train_test_split
+# answer: nothing
