@@ -126,8 +126,7 @@ class Calls(Kinds):
             found = [f for f in self.run_by(call.func) if not (later and self.is_generator(f))]
             of_library = any(not self.bases(made) <= _OF_FIELDS for made in self.classes_named(call.func))
             made = found or (self.fields_of(call) and not of_library)
-            keeps = self._passes_on(call) or (made and not self._is_loose)
-            for argument in call.args if not keeps else ():
+            for argument in call.args if not (self._passes_on(call) or (made and not self._is_loose)) else ():
                 found += self._passed(argument.value)
             if self.is_of_import(call.func) and _TRAINS.match(last_name(call.func)):
                 given = (definition for a in call.args for definition in self._classes(a.value) or ())

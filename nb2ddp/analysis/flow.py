@@ -309,8 +309,7 @@ class Flow(Names):
 
     def _attribute(self, owner: cst.BaseExpression, name: str) -> _Steps:
         """Follow ``Config.x`` and ``config.x`` to ``x = ...`` in the body of the notebook's own class."""
-        called = owner if isinstance(owner, cst.Name) else (yield owner)
-        binding = self.binding(called)
+        binding = self.binding(owner if isinstance(owner, cst.Name) else (yield owner))
         if binding is not None and isinstance(binding.value, cst.Call):  # an instance
             if binding.value.args or not isinstance(binding.value.func, cst.Name):
                 return None

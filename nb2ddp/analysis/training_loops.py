@@ -6,7 +6,7 @@ The run finds the models of all other optimizers.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -171,6 +171,15 @@ def trains(facts: Facts, statement: cst.CSTNode) -> bool:
     if own and facts.scope(own[0]) is facts.scope(statement):
         return (loop := facts.loop(own[0])) is not None and facts.contains(statement, loop)
     return facts.runs(statement, facts.is_backward)
+
+
+def ends(facts: Facts, made: Iterable[cst.Call]) -> list[Statement]:
+    """List the statements that train, of all optimizers; one in a loop that takes steps itself is a part of these."""
+    named = (top for optimizer in made for top in trainings(facts, optimizer))
+    places = [*dict.fromkeys(named)] or [s for s in facts.top_statements if trains(facts, s)]
+    around = ((c, [p for p in places if facts.contains(p, c)]) for c in backward_calls(facts))
+    loops = [o for c, of in around for o in facts.loops(c) if of and all(facts.contains(p, o) for p in of)]
+    return [p for p in places if not any(loop is not p and facts.contains(loop, p) for loop in loops)]
 
 
 def trainings(facts: Facts, optimizer: cst.Call) -> Iterator[Statement]:

@@ -108,8 +108,7 @@ def _ends_training(facts: Facts, asked: cst.If | cst.While) -> bool:
     if isinstance(asked, cst.While):
         return facts.runs(asked, facts.is_training)
     sets_flag = bool(matchers.findall(asked, _FLAG))
-    around = (node for node in facts.parents(asked) if isinstance(node, cst.For | cst.While))
-    loops = facts.loops_to(asked) if sets_flag else around
+    loops = facts.loops_to(asked) if sets_flag else facts.loops(asked)
     return (sets_flag or _leaves(facts, asked)) and any(facts.runs(loop, facts.is_training) for loop in loops)
 
 

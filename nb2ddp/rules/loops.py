@@ -70,11 +70,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         elif where == "widget":
             why = "trains when somebody uses this widget, and nobody does under torchrun: call it in a cell instead"
             yield Decline(f"`{name}` {why}", call)
-        elif where == "program":
-            why = "starts a program in a thread, on every rank: begin the thread below `if ddp.is_main_process:`"
-            yield Note(f"`{name}` {why}", call)
         else:
             why = "trains in another process here: every rank trains it whole, no faster than one GPU"
+            if where == "program":
+                why = "starts a program in a thread, on every rank: begin the thread below `if ddp.is_main_process:`"
             yield Note(f"`{name}` {why}", call)
     yield from _hand_written(facts)
 
@@ -101,8 +100,7 @@ def _hand_written(facts: Facts) -> Iterator[Finding]:
         yield Decline(why, calls[0])
         return
     yield from _divided(facts, made)
-    places = dict.fromkeys(top for optimizer in made for top in training_loops.trainings(facts, optimizer))
-    for statement in places or [s for s in facts.top_statements if training_loops.trains(facts, s)]:
+    for statement in training_loops.ends(facts, made):
         yield from comparing(facts, statement)
     for target in facts.nodes(cst.ComparisonTarget):  # type(m) is nn.Linear: while it is divided, it is not
         name, asked = facts.qualified(target.comparator), cst_nodes.code_of(facts.parent(target) or target)

@@ -182,8 +182,7 @@ def _quantized_widths(facts: Facts, call: cst.Call) -> set[int]:
         return {8}
     by_default = is_unsloth and "SentenceTransformer" not in facts.qualified(call.func)
     four = facts.switch(call, "load_in_4bit", by_default)
-    found = ({8} if True in eight | fp8 else set()) | ({4} if True in four else set())
-    found |= {0} if False in four else set()
+    found = {n for n, seen in ((8, True in eight | fp8), (4, True in four), (0, False in four)) if seen}
     has_config, config = facts.argument(call, "quantization_config")
     if has_config and not (config is not None and cst_nodes.is_word(facts.value(config), "None")):
         found = (found - {0}) | _configured_widths(facts, facts.value(config))

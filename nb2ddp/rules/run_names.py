@@ -28,8 +28,7 @@ from nb2ddp.rewriting.findings import Finding, Rule
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     by_one, _ = rank_zero_work.generation(facts)
     for value in shared_names(facts):
-        made_by = set(facts.calls_in(value)).__contains__
-        if not any(facts.runs(statement, made_by) for statement in by_one):
+        if not any(facts.runs(statement, set(facts.calls_in(value)).__contains__) for statement in by_one):
             why = "every rank must have the same name"
             yield from deferring(facts, value, why, wanted=lambda part: any(facts.calls_in(part)))
 

@@ -48,11 +48,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     modes = (facts.keyword(call, "mode") for call in begun if not facts.is_after_training(call))
     for mode in filter(None, (*modes, *_assigned(facts, "WANDB_MODE"))):  # they win over what the script sets
         yield Edit.choosing(mode, "only rank 0 has a run", helper(facts, "is_main_process"), '"disabled"')
-    for call in facts.live_calls:
-        reads = libraries.READS_MLFLOW_STORE.fullmatch(facts.qualified(call.func))
-        if reads is not None and not facts.is_after_training(call):
-            why = "ranks other than 0 have an empty MLflow store: they cannot read from it what is saved"
-            yield Note(why, call)
+    for c in facts.live_calls:
+        if libraries.READS_MLFLOW_STORE.fullmatch(facts.qualified(c.func)) and not facts.is_after_training(c):
+            yield Note("ranks other than 0 have an empty MLflow store, and read nothing that is saved", c)
     yield from _of_artifacts(facts)
 
 

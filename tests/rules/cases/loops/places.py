@@ -470,3 +470,69 @@ def main(net):
     ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
     return ddp.check_replicas(result=epoch(net))
 main(llm)
+
+# case: a branch of a step that makes an optimizer of its own
+class Net(nn.Module):
+    pass
+gen, critic = Net(), Net()
+opt = AdamW(critic.parameters())
+for batch in loader:
+    critic(batch).backward()
+    opt.step()
+    if search:
+        own = AdamW(gen.parameters())
+        for i in range(3):
+            critic(gen(batch)).backward()
+            own.step()
+# output
+class Net(nn.Module):
+    pass
+gen, critic = Net(), Net()
+opt = AdamW(critic.parameters())
+ddp.parallelize(critic)  # nb2ddp: each rank computes its part of every batch
+for batch in loader:
+    critic(batch).backward()
+    opt.step()
+    if search:
+        own = AdamW(gen.parameters())
+        ddp.parallelize(gen)  # nb2ddp: each rank computes its part of every batch
+        for i in range(3):
+            critic(gen(batch)).backward()
+            own.step()
+ddp.check_replicas()
+
+# case: folds after a training
+opt = AdamW(llm.parameters())
+for batch in loader:
+    llm(**batch).loss.backward()
+class Net(nn.Module):
+    pass
+for fold in range(5):
+    net = Net()
+    first = AdamW(net.parameters(), lr=1)
+    for batch in loader:
+        net(batch).backward()
+    opt = AdamW(net.parameters())
+    for batch in loader:
+        net(batch).backward()
+# output
+opt = AdamW(llm.parameters())
+ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
+for batch in loader:
+    llm(**batch).loss.backward()
+ddp.check_replicas()
+class Net(nn.Module):
+    pass
+for fold in range(5):
+    net = Net()
+    first = AdamW(net.parameters(), lr=1)
+    ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
+    for batch in loader:
+        net(batch).backward()
+    ddp.check_replicas()
+    opt = AdamW(net.parameters())
+    ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
+    for batch in loader:
+        net(batch).backward()
+    ddp.check_replicas()
+ddp.check_replicas()

@@ -35,7 +35,7 @@ print(os.environ["MLFLOW_TRACKING_URI"])
 with mlflow.start_run():
     mlflow.log_param("a", 1)
 start = mlflow.pytorch.load_model("models:/start/1")
-# note, line 3: ranks other than 0 have an empty MLflow store: they cannot read from it what is saved
+# note, line 3: ranks other than 0 have an empty MLflow store, and read nothing that is saved
 
 # last cell
 t = SFTTrainer(llm)
