@@ -40,7 +40,8 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         if isinstance(mode, str)
         else flags & (os.O_WRONLY | os.O_RDWR)
     )
-    if writes and not path.startswith((FOLDER, "/dev/", "/proc/")):
+    is_pythons_own = f"{os.sep}__pycache__{os.sep}" in path
+    if writes and not is_pythons_own and not path.startswith((FOLDER, "/dev/", "/proc/")):
         _note(f"writes-{RANK}.txt", f"{os.path.abspath(path)}\n")
 
 
