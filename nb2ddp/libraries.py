@@ -276,12 +276,13 @@ RUN_ONCE = RUNNING_FUNCTIONS | BY_THREADS
 SESSIONS = frozenset(
     "requests.request httpx.request requests.Session requests.session requests.sessions.Session httpx.Client "
     "smtplib.SMTP smtplib.SMTP_SSL google.cloud.storage.Client pymongo.MongoClient boto3.client boto3.resource "
-    "boto3.Session".split()
+    "boto3.Session google.cloud.bigquery.Client slack_sdk.WebClient slack_sdk.web.WebClient".split()
 )
 # Their methods that send something.
 SENDING_METHODS = frozenset(
     "post put patch delete sendmail send_message upload_from_filename upload_from_file upload_from_string upload_file "
-    "upload_fileobj put_object insert_one insert_many update_one replace_one".split()
+    "upload_fileobj put_object insert_one insert_many update_one update_many replace_one delete_one delete_many "
+    "bulk_write insert_rows_json chat_postMessage files_upload files_upload_v2".split()
 )
 # Functions and methods of the Hub's client that change something there.
 CHANGES_HUB = re.compile(

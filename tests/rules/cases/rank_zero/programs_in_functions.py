@@ -53,6 +53,29 @@ def keep(row):
 notify("begun")
 print(keep({}))
 
+# case: messages, and rows of a table
+from google.cloud import bigquery
+from pymongo import MongoClient
+from slack_sdk import WebClient
+slack, tables, runs = WebClient("token"), bigquery.Client(), MongoClient().runs.rows
+def tell(text):
+    sent = slack.chat_postMessage(channel="runs", text=text)
+    return sent["ts"], tables.insert_rows_json("runs", [{"text": text}])
+runs.delete_many({})
+print(tell("begun"))
+# output
+from google.cloud import bigquery
+from pymongo import MongoClient
+from slack_sdk import WebClient
+slack, tables, runs = WebClient("token"), bigquery.Client(), MongoClient().runs.rows
+def tell(text):
+    sent = ddp.from_main_process(lambda: slack.chat_postMessage(channel="runs", text=text))
+    return sent["ts"], ddp.from_main_process(lambda: tables.insert_rows_json("runs", [{"text": text}]))
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 runs it
+    if is_main:
+        runs.delete_many({})
+print(tell("begun"))
+
 # case: a request whose method is told, and one that asks
 def tell(method, text):
     requests.request("POST", "https://hooks.example.com", json=text)
