@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils import _pytree as pytree
 
 from nb2ddp.runtime.autograd_collectives import (
     _apply,
@@ -39,6 +40,12 @@ class _MeanOverRanks(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
         return _MeanOverRanks.apply(grad)
+
+
+def _made_before(first: int, output: Any) -> list[Any]:
+    """Return the nodes older than ``first`` that a graph goes on to: of tensors that forward() finds in the model."""
+    tensors = [x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor)]
+    return [node for node in _graph(tensors, first=first) if node._sequence_nr() < first]
 
 
 def _average_asked_gradients() -> None:

@@ -38,6 +38,8 @@ class _Parts:
         self.layout = min(layout, len(self.layouts) - 1)
         self.rows, self.dims = self.layouts[self.layout]
         self.divided = [dim is not None for dim in self.dims]
+        pairs = zip(self.leaves, self.divided, strict=True)
+        self.of_whole = [of.grad_fn for of, own in pairs if not own and getattr(of, "grad_fn", None)]
         bounds = [self.rows * rank // _run.world_size for rank in range(_run.world_size + 1)]
         self.ranges = list(itertools.pairwise(bounds))
         self.sizes = [end - start for start, end in self.ranges]

@@ -10,16 +10,30 @@ from torch.utils import _pytree as pytree
 from nb2ddp.runtime.run_state import _run
 
 
-def _graph(outputs: list[torch.Tensor], beside: Any = None) -> Iterator[Any]:
-    """Yield the operations that tensors with a gradient come from; not those that lie behind ``beside`` alone."""
+def _graph(outputs: list[torch.Tensor], beside: Any = None, first: int = 0) -> Iterator[Any]:
+    """Yield the operations that tensors come from; not those behind ``beside``, or those before ``first``, alone."""
     nodes: list[Any] = [of.grad_fn for of in outputs if of.grad_fn is not None and of.grad_fn is not beside]
     seen = {*nodes, beside}
     while nodes:
         node = nodes.pop()
         yield node
-        following = {following for following, _ in node.next_functions if following is not None} - seen
+        behind = () if first and node._sequence_nr() < first else node.next_functions
+        following = {following for following, _ in behind if following is not None} - seen
         seen |= following
         nodes += following
+
+
+def _gradients(output: Any, parameters: list[Any], keeps: bool) -> list[Any] | None:
+    """Return a gradient of parameters behind the outputs of a call, weighted alike on every rank; None for none."""
+    grad: Any = getattr(torch.autograd.grad, "__wrapped__", torch.autograd.grad)
+    of = [x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor) and x.requires_grad]
+    drawn = torch.Generator().manual_seed(0)
+    weights = [torch.randn(x.shape, generator=drawn, dtype=torch.float64, device="cpu").to(x) for x in of]
+    if not of or not parameters:
+        return None
+    found = grad(of, parameters, weights, keeps, allow_unused=True)  # a graph that the notebook's own needs
+    pairs = zip(parameters, found, strict=True)
+    return [torch.zeros_like(p) if g is None else g.detach().to_dense() for p, g in pairs]
 
 
 _IN_16_BITS = (

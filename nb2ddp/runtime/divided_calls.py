@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from nb2ddp.runtime.autograd_patches import _made_before, _MeanOverRanks
 from nb2ddp.runtime.averaged_backward import _Averaging
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _IN_16_BITS, _OTHER_NUMBERS, _OWN_NUMBERS, _computes_in_16_bits
@@ -81,8 +82,7 @@ class _Split:
         before = self.calls
         self._prepare(args, kwargs)
         output = function(*args, **kwargs)
-        leaves = pytree.tree_leaves(output)
-        trains = any(getattr(x, "requires_grad", hasattr(x, "__dict__")) for x in leaves)
+        trains = any(getattr(x, "requires_grad", hasattr(x, "__dict__")) for x in pytree.tree_leaves(output))
         if self.calls > before or not trains:
             self.plain.add(name)
         else:
@@ -149,14 +149,12 @@ class _Split:
 
     def _see_same_batches(self, parts: _Parts, kind: Any) -> None:
         try:
-            alike = _are_same_batches(self.model, parts.leaves)
+            if not _are_same_batches(self.model, parts.leaves):
+                _warn_once(_OTHER_NUMBERS)
         except RuntimeError:
             if self.mode[1]:
                 raise
             self._divide_no_more(kind, "the ranks have drawn or chosen other rows")
-            alike = True
-        if not alike:
-            _warn_once(_OTHER_NUMBERS)
 
     def _prepare(self, args: Any, kwargs: Any) -> None:
         """See what is trained; make a lazy model's parameters, and synchronise new batch norms."""
@@ -233,13 +231,13 @@ class _Split:
 
         Where Python sees values, ranks may have taken different ways; what the call has changed is put back then.
         """
-        own, size = parts.of(*parts.ranges[_run.rank], differentiable=True), parts.sizes[_run.rank]
+        first, own = _nodes(), parts.of(*parts.ranges[_run.rank], differentiable=True)
         rows = (*parts.ranges[_run.rank], parts.rows) if self.joins[kind].draws else None
         compared, sees = self.compared, kind in self.compared.reads or self.settings[self.mode].looks
         chooses = compared.reads.get(kind, 3) < 3 and self.joins[kind].ways
+        generators, size = _generators(), parts.sizes[_run.rank]
         reads, form = _Reads(size) if chooses else None, None
         start, error = _ModuleState(self.model, **compared.moves) if sees else None, None
-        generators = _generators()
         try:
             drawn = _own_random_numbers(rows, _RandomRows)
             with drawn as drew, _ending_at_effects(), reads or contextlib.nullcontext():
@@ -289,6 +287,10 @@ class _Split:
         if drew():
             self.compared.expected = None
             _warn_once(_OWN_NUMBERS)
+        average = functools.partial(pytree.tree_map_only, torch.Tensor, _MeanOverRanks.apply)
+        for node in [*parts.of_whole, *(_made_before(first, output) if kind in compared.going_on else ())]:
+            if "nb2ddp" not in node.metadata:  # several calls may read it, each rank's rows in part
+                node.metadata["nb2ddp"] = node.register_prehook(average)
         return output
 
     def _compute_whole(self, args: Any, kwargs: Any) -> Any:
@@ -376,8 +378,7 @@ class _Split:
         training = {part: part.training for part in self.model.modules()}
         for part in training if not self.mode[0] else ():
             part.training = False
-        of = type(model)._divides
-        self.function = functools.partial(getattr(of, kind[0]), model) if kind[0] else None
+        self.function = functools.partial(getattr(type(model)._divides, kind[0]), model) if kind[0] else None
         try:
             self._check(parts, kind, is_new=False)
         finally:

@@ -14,18 +14,20 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from nb2ddp.runtime.autograd_patches import _made_before
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import (
     _are_close,
     _computes_in_16_bits,
     _difference,
     _furthest,
+    _gradients,
     _narrowed,
     _tolerance_of,
     _unjoinable,
 )
 from nb2ddp.runtime.digests import _digest
-from nb2ddp.runtime.gradients import _sum_in_buckets
+from nb2ddp.runtime.gradients import _nodes, _sum_in_buckets
 from nb2ddp.runtime.module_state import _without_effects
 from nb2ddp.runtime.object_collectives import from_all_ranks, from_main_process
 from nb2ddp.runtime.output_gathering import _Joins
@@ -47,7 +49,7 @@ class _Trial:
         self.output: Any = None
         self.error: BaseException | None = None
         self.changes: dict[str, list[Any]] = {}
-        self.reads = _Reads(rows)
+        self.reads, self.before = _Reads(rows), list[Any]()  # and older nodes that its graph goes on to
         self.drawn = self.from_given = False  # random numbers; from a generator that the notebook gives
         self.draws_unseen, self.state = False, ""  # in a kernel; that of the generators after what was seen
         self.sets_state, self.in_python = False, ""  # a generator's; those of Python's and NumPy's after it
@@ -85,7 +87,7 @@ class _Trials:
 
     def call(self, parts: _Parts, start: int, end: int) -> _Trial:
         """Return what a call gives for some rows of a batch; an error is one of its results."""
-        trial, seed, states = _Trial(end - start), torch.initial_seed(), set[str]()
+        trial, seed, states, first = _Trial(end - start), torch.initial_seed(), set[str](), _nodes()
 
         @contextlib.contextmanager
         def draws() -> Iterator[None]:
@@ -123,6 +125,7 @@ class _Trials:
         trial.in_python = repr(_random_state()[:2])
         trial.changes = self.take_changes()
         trial.in_16_bits = _computes_in_16_bits(self.model, trial.output)
+        trial.before = _made_before(first, trial.output)
         return trial
 
 
@@ -153,19 +156,6 @@ def _without_graph(output: Any) -> Any:
     return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, output)
 
 
-def _gradients(output: Any, parameters: list[Any]) -> list[Any] | None:
-    """Return a gradient of parameters behind the outputs of a call, weighted alike on every rank; None for none."""
-    grad: Any = getattr(torch.autograd.grad, "__wrapped__", torch.autograd.grad)
-    of = [x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor) and x.requires_grad]
-    drawn = torch.Generator().manual_seed(0)
-    weights = [torch.randn(x.shape, generator=drawn, dtype=torch.float64, device="cpu").to(x) for x in of]
-    if not of or not parameters:
-        return None
-    found = grad(of, parameters, weights, allow_unused=True)
-    pairs = zip(parameters, found, strict=True)
-    return [torch.zeros_like(p) if g is None else g.detach().to_dense() for p, g in pairs]
-
-
 def _gradients_apart(trials: _Trials, join: Any, parts: _Parts, trained: Any) -> tuple[float, str] | None:
     """Return how far the mean of the ranks' gradients is from that of a whole batch, relative to the largest value.
 
@@ -177,10 +167,10 @@ def _gradients_apart(trials: _Trials, join: Any, parts: _Parts, trained: Any) ->
     expected, why = None, ""
     try:
         with contextlib.suppress(Exception), _ending_at_effects():
-            expected = _gradients(whole.output, values)
+            expected = _gradients(whole.output, values, bool(whole.before))
     except _Effect as effect:
         why = str(effect).replace("forward()", "backward()")
-    whole.output, whole.changes = None, trials.take_changes()
+    whole.output, whole.before, whole.changes = None, [], trials.take_changes()
     part = trials.call(parts, *own)
     of_ranks = from_all_ranks((why, bool(why or whole.error or part.error or expected is None)))
     trials.kept = [why for why, _ in of_ranks if why]
@@ -188,7 +178,7 @@ def _gradients_apart(trials: _Trials, join: Any, parts: _Parts, trained: Any) ->
         return None
     found_of_rank: list[Any] | None = None
     with contextlib.suppress(Exception):
-        found_of_rank = _gradients(join(part.output, parts, trials.model), values)
+        found_of_rank = _gradients(join(part.output, parts, trials.model), values, bool(part.before))
     part.changes = trials.take_changes()
     found = from_all_ranks((_left_differently(trials.model, whole, part), found_of_rank is None))
     trials.kept = [f"backward() keeps in `{name}` {_KEEPS}" for names, _ in found for name in names]
@@ -220,6 +210,7 @@ class _Comparison:
         self.moves = {"of_library": False, "parameters": False}
         # what differs may be where the rows lie: another layout is to be tried; the whole batch prints or writes
         self.places = self.has_effect = False
+        self.going_on = set[Any]()  # kinds of calls whose graph goes on in what was computed before them
         self.writes = False  # a call that is compared writes into the tensors or the dicts that it is given
         self.compiled: bool | None = False  # a function that the model calls cannot be compiled within a mode
 
@@ -293,12 +284,15 @@ class _Comparison:
         why = str(error) if self.has_effect else "" if error is None else f"it raises {type(error).__name__}"
         if part.in_python != whole.in_python and part.error is None:
             why = why or _FOR_EACH_ROW
+        # a GPU's thread, where a gradient of a gradient is made, counts its nodes anew: these are others each time
+        count, whole.before = len(whole.before), [node for node in whole.before if node in part.before]
         parameters = whole.changes.keys() & dict(self.model.named_parameters())
         pairs = zip(parts.leaves, parts.divided, strict=True)
         has_lists = any(is_own and type(leaf) is list for leaf, is_own in pairs)
         own = types.SimpleNamespace(
             why=why,  # what is wrong with the whole batch already
             raised="" if part.error is None else f"{type(part.error).__name__}: {part.error}",
+            before=-1 if 0 < len(whole.before) < count else len(whole.before),
             kept=kept + ["its arguments"] * self.writes,
             moves={"of_library": bool(whole.changes), "parameters": bool(parameters)},
             form=form,
@@ -310,12 +304,15 @@ class _Comparison:
         seen = from_all_ranks(own)
         for name in self.moves:
             self.moves[name] |= any(of_rank.moves[name] for of_rank in seen)
+        found = {of_rank.before for of_rank in seen}
+        self.going_on |= {kind} if max(found) else set()
         self.of_one_way = all(of_rank.same for of_rank in seen)
         if any(of_rank.reads for of_rank in seen):
             self.reads.setdefault(kind, 0)
         differ = any(of_rank.raised or of_rank.form != seen[0].form for of_rank in seen)
         self.parted = differ and kind in self.reads
         why = self._why_not_joined(seen, whole, draws=trials.in_python != whole.in_python)
+        why = why or (len(found) > 1 or min(found) < 0) * _READS_IN_PART
         if why := why or begins * "it returns a tensor that gradients may be asked for":
             return why, math.inf, whole
         tolerance = _tolerance_of(whole.in_16_bits, 0.0)
@@ -381,6 +378,7 @@ _KEEPS = "what it computes from the rows of a batch; without that, or in evaluat
 _FOR_EACH_ROW = "forward() draws from Python's or NumPy's random numbers for each row"
 _DRAWS_BY_ROWS = "forward() draws random numbers as the values of its rows decide"
 _SETS_STATE = "forward() sets the state of random generators, by a seed or fork_rng() say"
+_READS_IN_PART = "for some rows, or beside gradients of its own, it reads what was computed before it"
 _NO_MEAN = "a number, a sum or a norm say, that is another one for some of the rows"
 
 
