@@ -380,6 +380,8 @@ WRITING_WITH_PATH = frozenset({"to_csv", "to_json"})
 # Tests whose result changes when another rank has written a file.
 FILE_TESTS = frozenset("os.path.exists os.path.isfile os.path.isdir os.listdir glob.glob os.access".split())
 FILE_TEST_METHODS = frozenset("exists is_file is_dir glob iterdir".split())
+# Functions that take a path, and neither read nor make what is in a file.
+OF_PATHS_ALONE = DELETING_FUNCTIONS | FILE_TESTS | {"print", "os.path.join", "os.makedirs", "os.mkdir"}
 
 # Methods that change the list, dict or set on which they are called.
 CHANGING_METHODS = frozenset(

@@ -74,8 +74,7 @@ def _says_what_is_there(facts: Facts, statement: Statement) -> bool:
 
 def _is_found(facts: Facts, call: cst.Call, decided: cst.If | cst.IfExp) -> bool:
     """Return whether another rank finds what a library trains: it names the path. Else it would train in its turn."""
-    branches = (part for part in (decided.body, decided.orelse) if part is not None)
-    training = [part for part in branches if frameworks.trains_whole(facts, part)]
+    training = [p for p in (decided.body, decided.orelse) if p and frameworks.trains_whole(facts, p)]
     codes = (cst_nodes.code_of(part) for part in (*training, *facts.nodes(cst.FunctionDef)))
     return not training or any(_path(facts, call).strip("()") in code for code in codes)
 

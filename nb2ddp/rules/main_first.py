@@ -25,6 +25,7 @@ from functools import partial
 
 import libcst as cst
 
+from nb2ddp import libraries
 from nb2ddp.analysis import files, frameworks, rank_zero_work
 from nb2ddp.analysis.common_paths import called_by_all
 from nb2ddp.analysis.facts import Facts
@@ -74,23 +75,24 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 def _keeps_look(facts: Facts, call: cst.Call) -> bool:
     """Match ``n = len(os.listdir(x))``, and ``first = not exists(x)`` where it is read outside of tests, too."""
-    is_line = isinstance(facts.statement(call), cst.SimpleStatementLine)  # no branch that reads what is there
-    uses = (use for b in facts.bindings_in(facts.statement(call)) for use in facts.loads_of(b.name))
-    asking = ((use, facts.around(use, cst.If)) for use in uses)
-    kept = any(asked is None or not facts.contains(asked.test, use) for use, asked in asking)
+    is_line = isinstance(line := facts.statement(call), cst.SimpleStatementLine)  # no branch that reads it
+    uses = (use for b in facts.bindings_in(line) for use in facts.loads_of(b.name))
+    kept = any((of := facts.around(use, cst.If)) is None or not facts.contains(of.test, use) for use in uses)
     looks = files.is_file_test(facts, call) and next(facts.loops_to(call), None) is None
     return is_line and looks and kept and called_by_all(facts, call)
 
 
 def _keeps_result(facts: Facts, call: cst.Call) -> bool:
-    """Match the call of a function that looks for a file, and reads it from its path or saves it there."""
+    """Match the call of a function that looks for a file, then reads what is in it, or makes and saves that."""
     for function in facts.called_functions(call):
         calls = facts.calls_in(function.body)
         looks = [call for call in calls if files.is_file_test(facts, call)]
         paths = {cst_nodes.code_of(cst_nodes.given(c, 0) or facts.owner(c) or c) for c in looks}
-        uses = (c for c in calls if c not in looks and paths & {cst_nodes.code_of(a.value) for a in c.args})
+        later = (c for c in calls if looks and facts.order(c) > facts.order(looks[0]))
+        uses = (c for c in later if paths & {cst_nodes.code_of(a.value) for a in c.args})
+        own = [c for c in uses if facts.qualified(c.func) not in libraries.OF_PATHS_ALONE]
         draws = any("rand" in facts.qualified(c.func) for c in calls)  # so would every rank, to go on alike
-        if not draws and {rank_zero_work.writes(facts, c) for c in uses} == {True, False}:
+        if not draws and {rank_zero_work.writes(facts, c) for c in own} == {True, False}:
             return True
     return False
 

@@ -78,3 +78,21 @@ def load_or_draw(path):
     return rows
 rows = load_or_draw("rows.pt")
 fit(torch.nn.Linear(4, 1), rows)
+
+# case: a file that it makes for a moment, and deletes
+def evaluate(net, rows):
+    for x in rows:
+        np.save("row.npy", x)
+        net.read("row.npy")
+        if os.path.exists("row.npy"):
+            os.remove("row.npy")
+evaluate(Words(), range(2))
+fit(torch.nn.Linear(4, 1), torch.ones(3, 4))
+
+# case: a folder that it makes for its files
+def make(folder):
+    if not os.path.exists(folder):
+        os.mkdir(folder)
+    return os.path.join(folder, "rows")
+rows = make("out")
+fit(torch.nn.Linear(4, 1), torch.ones(3, 4))
