@@ -324,7 +324,9 @@ ASKING_PROGRAMS = frozenset(
     "nvidia-smi which whereis uname hostname whoami nproc lscpu lsb_release df free pwd ls cat echo".split()
 )
 # Functions and methods that print their arguments.
-SHOWING_FUNCTIONS = frozenset("print display IPython.display.display pprint.pprint rich.print".split())
+SHOWING_FUNCTIONS = frozenset(
+    "print display IPython.display.display pprint.pprint pprint.pp rich.print".split()
+)
 SHOWING_METHODS = frozenset("debug info warning error critical".split())
 # Methods that put what they are given into a list, a log, a file or a bar of progress.
 RECORDING_METHODS = frozenset(
@@ -412,7 +414,7 @@ MOVED_CALLS = (
 
 # Calls without a result, or whose result is not shown below a cell.
 SILENT_CALLS = frozenset(
-    "train print display show pprint get_ipython print_trainable_parameters evaluate login notebook_login "
+    "train print display show pprint pp get_ipython print_trainable_parameters evaluate login notebook_login "
     "empty_cache collect seed manual_seed set_seed clear_output makedirs mkdir append extend insert update "
     "setdefault add filterwarnings save savefig to_json_file notebook_launcher close clear tight_layout "
     "set_transform set_format info backward zero_grad".split()

@@ -12,6 +12,9 @@ plt.plot(losses);  # no text above the plot
 # case: print
 print(x)
 
+# case: print by lines
+pprint.pp(x)
+
 # case: training
 trainer.train()
 
