@@ -15,8 +15,9 @@ import torch.distributed as dist
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.deferred_gradients import _handles_errors, _mark, _may_defer, _Unexchanged
+from nb2ddp.runtime.deferred_gradients import _handles_errors, _Unexchanged
 from nb2ddp.runtime.gradients import _buckets
+from nb2ddp.runtime.module_state import _is_in_own_code
 from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks
 from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _run, _warn_once
@@ -140,8 +141,11 @@ class _Averaging:
         return _nb2ddp_is_ready
 
     def mark(self, kind: type[torch.Tensor]) -> None:
-        """Let the gradients be of a class."""
-        _mark([p for bucket in self.buckets for p in bucket.parameters], kind)
+        """Let the gradients be of a class: `_Unexchanged`, or `torch.Tensor` again."""
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            for parameter in [p for bucket in self.buckets for p in bucket.parameters]:
+                if type(parameter.grad) in (torch.Tensor, _Unexchanged) and type(parameter.grad) is not kind:
+                    parameter.grad = parameter.grad.as_subclass(kind)
 
     def watch(self, output: Any, *, whole: bool = False) -> None:
         """Average the gradients after each backward() that comes through the output of a call."""
@@ -193,7 +197,9 @@ class _Backward:
             self.of_steps = self.count, self.of_steps[0]
             self.steps, self.count = _run.steps, 0
         self.count += 1
-        self.defers = self.of_steps[0] == self.of_steps[1] > self.count and _may_defer()
+        # not where the notebook's own code looks at gradients: it may do so on one rank alone, to log a norm
+        is_last = not self.of_steps[0] == self.of_steps[1] > self.count
+        self.defers = not is_last and not _is_in_own_code(r"(?<!autograd)\.grad\b|\bgrad=|['\"]grad['\"]")
 
     def _buckets(self) -> list[tuple[_Averaging, _Bucket]]:
         return [(of, bucket) for of in self.armed for bucket in of.buckets]

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -106,29 +106,24 @@ class _Parts:
             places += [int(x) // leaf[0].numel() for x in (leaf.argmin(), leaf.argmax())]
         places = list(dict.fromkeys([*places, *range(rows)]))[:rows]
         places = [place * _run.world_size // rows for place in places] if unlike else places
-
-        def taken(leaf: Any, dim: int | None) -> Any:
-            if isinstance(leaf, list) and dim is not None:
-                return [leaf[place] for place in places]
-            return leaf if dim is None else _rows_first(_rows_first(leaf, dim)[places], dim)
-
-        args, kwargs = pytree.tree_unflatten([*map(taken, self.leaves, self.dims)], self.spec)
-        first = _Parts(args, kwargs, self.layout)
+        taken = self._of(lambda rows: [rows[of] for of in places] if isinstance(rows, list) else rows[places])
+        first = _Parts(taken[0], taken[1], self.layout)
         return self if first.obstacle or first.dims != self.dims else first
 
-    def of(self, start: int, end: int, *, differentiable: bool = False) -> tuple[Any, Any]:
+    def of(self, start: int, end: int, *, differentiable: bool = False) -> Any:
         """Return the arguments for some rows; ``differentiable`` ones are this rank's."""
 
-        def part(leaf: Any, dim: int | None) -> Any:
-            if dim is None or (not differentiable and (start, end) == (0, self.rows)):
-                return leaf
-            rows = _rows_first(leaf, dim)
-            if differentiable and isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-                return _rows_first(_TakeRows.apply(rows, self.sizes, 0), dim)
-            return _rows_first(rows[start:end], dim)
+        def part(rows: Any) -> Any:
+            is_taken = differentiable and getattr(rows, "requires_grad", False)
+            return _TakeRows.apply(rows, self.sizes, 0) if is_taken else rows[start:end]
 
-        args, kwargs = pytree.tree_unflatten([*map(part, self.leaves, self.dims)], self.spec)
-        return args, kwargs
+        return self._of(part if differentiable or end - start < self.rows else lambda rows: rows)
+
+    def _of(self, part: Callable[[Any], Any]) -> Any:
+        """Return the arguments with a ``part`` of what has a row for each sample."""
+        pairs = zip(self.leaves, self.dims, strict=True)
+        parts = [x if dim is None else _rows_first(part(_rows_first(x, dim)), dim) for x, dim in pairs]
+        return pytree.tree_unflatten(parts, self.spec)
 
     @property
     def weight_tolerance(self) -> float:

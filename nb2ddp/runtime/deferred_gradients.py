@@ -22,19 +22,6 @@ class _Unexchanged(torch.Tensor):
             return func(*args, **(kwargs or {}))
 
 
-def _mark(parameters: list[Any], kind: type[torch.Tensor]) -> None:
-    """Let gradients be of a class: `_Unexchanged`, or `torch.Tensor` again."""
-    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-        for parameter in parameters:
-            if type(parameter.grad) in (torch.Tensor, _Unexchanged) and type(parameter.grad) is not kind:
-                parameter.grad = parameter.grad.as_subclass(kind)
-
-
-def _may_defer() -> bool:
-    """Return whether the notebook's own code looks at no gradient: it may do so on one rank alone, to log a norm."""
-    return not _is_in_own_code(r"(?<!autograd)\.grad\b|\bgrad=|['\"]grad['\"]")
-
-
 @functools.cache
 def _handles_errors() -> bool:
     """Return whether the notebook's own code may go on after an error of backward()."""

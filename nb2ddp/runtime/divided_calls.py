@@ -274,7 +274,7 @@ class _Split:
                 with _own_random_numbers(rows, _RandomRows) as drew:
                     output = self._run(*own, has_rows=True)
                 self.paths.known[kind] |= self.paths.latest
-        if not self.joins[kind].know(output):  # a head that the model uses from now on
+        if not self.joins[kind].know(output, size):  # a head that the model uses from now on
             self.rechecks[kind] = self.rechecks.get(kind, 0) + 1
             _set_generators(generators)
             if start is not None:

@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.autograd_collectives import _apply, _GatherRows, _rows_first, _SumOverRanks
+from nb2ddp.runtime.autograd_collectives import _apply, _GatherRows, _SumOverRanks
 from nb2ddp.runtime.batch_parts import _Parts
 from nb2ddp.runtime.call_results import _difference
 from nb2ddp.runtime.object_collectives import from_all_ranks
 from nb2ddp.runtime.run_state import _run
-from nb2ddp.runtime.unseen_gradients import _all_rows
 
 _Ways = dict[Any, float]  # to join a number, and how far off each is
 _ROUNDING = 1e-3  # of a number that the right way gives in 16 bits
@@ -37,13 +36,19 @@ class _Joins:
         # ways by which some rows counted more than others, and in how many calls that were compared
         self.uneven: dict[Any, int] = {}
         self.extremes: dict[int, tuple[float, float]] = {}  # by argument of integers, as far as compared
-        # by leaf: the dimension of its rows; None where it does not depend on the batch, as parameters
-        self.dims: dict[Any, int | None] = {}
+        # by leaf: the dimension of its rows, and whether they repeat there as a whole (tokens by rows, flattened), not
+        # one by one (rows by tokens), or None for once; no place where it does not depend on the batch
+        self.places: dict[Any, tuple[int, bool | None] | None] = {}
         self.draws = False  # random numbers, which can be those of the whole batch
 
-    def know(self, output: Any) -> bool:
+    def know(self, output: Any, rows: int) -> bool:
         """Return whether an output of this structure was compared; nothing is known of one that comes later."""
-        return _structure(output) in self.structures
+        structure = _structure(output)
+        places = [
+            (leaf, self.places.get((structure, n))) for n, leaf in enumerate(pytree.tree_leaves(output))
+        ]
+        is_new = any(at and at[1] is None and leaf.shape[at[0]] > rows for leaf, at in places)
+        return structure in self.structures and not is_new
 
     def form(self, output: Any, rows: int) -> str:
         """Return how `join` treats a rank's output; all ranks have to agree on it.
@@ -53,9 +58,9 @@ class _Joins:
         structure, kinds = _structure(output), []
         for number, leaf in enumerate(pytree.tree_leaves(output)):
             if isinstance(leaf, torch.Tensor):
-                size, dim = [*leaf.shape], self.dims.get((structure, number), 0)
-                if dim is not None and size[dim : dim + 1] == [rows]:
-                    size[dim] = "rows"
+                size, place = [*leaf.shape], self.places.get((structure, number), (0, None))
+                if size and place and size[place[0]] % rows == 0:
+                    size[place[0]] = f"{size[place[0]] // rows} x rows"
                 kinds.append((leaf.dtype, leaf.requires_grad, size))
         return f"{structure} {kinds}"
 
@@ -98,11 +103,11 @@ class _Joins:
 
     def known(self) -> Any:
         """Return what comparisons have shown, for the other ranks to `take`."""
-        return copy.deepcopy((self.errors, self.dims, self.structures, self.uneven, self.draws))
+        return copy.deepcopy((self.errors, self.places, self.structures, self.uneven, self.draws))
 
     def take(self, known: Any) -> None:
         """Know what rank 0 knows: rounding may differ between GPUs."""
-        self.errors, self.dims, self.structures, self.uneven, self.draws = known
+        self.errors, self.places, self.structures, self.uneven, self.draws = known
 
     def compare(self, whole: Any, own: Any, parts: _Parts, tolerance: Any) -> tuple[str | None, float]:
         """Return what is wrong with joining the ranks' outputs, and the largest difference; note ways. A collective."""
@@ -136,8 +141,11 @@ class _Joins:
                 else:
                     self.errors[key] = ways
             elif rows is not None:
-                own_rows, self.dims[key] = _rows_first(mine[number], rows), rows
-                difference = _difference(leaf, _rows_first(_all_rows(own_rows, parts.sizes), rows))
+                difference, own = math.inf, mine[number].detach()
+                for repeats in (False, True) if leaf.shape[rows] > parts.rows else (None,):
+                    if difference > tolerance(leaf):
+                        self.places[key] = rows, repeats
+                        difference = _difference(leaf, _gathered(own, parts, rows, repeats))
                 if difference > tolerance(leaf):
                     problem = problem or "rows depend on one another, or lie where none were looked for"
             else:
@@ -145,7 +153,7 @@ class _Joins:
                 if difference > tolerance(leaf):
                     problem = problem or "an output has no row for each row of the batch"
                 else:
-                    self.dims[key] = None
+                    self.places[key] = None
             largest = max(largest, difference)
         return problem, largest
 
@@ -174,8 +182,9 @@ class _Joins:
                 continue
             same, sizes = leaf.ndim == mine.ndim, [*zip(leaf.shape, mine.shape, strict=False)]
             others = [dim for dim, (one, other) in enumerate(sizes) if one != other]
-            has = same and [sizes[dim] for dim in others] == [(parts.rows, parts.sizes[_run.rank])]
-            found.append(others[0] if has else None)
+            one, other = sizes[others[0]] if same and len(others) == 1 else (0, 1)
+            own, each = parts.sizes[_run.rank], one // parts.rows
+            found.append(others[0] if (one, other) == (each * parts.rows, each * own) else None)
         return found
 
     def leave_out_a_rank(self, parts: _Parts) -> bool:
@@ -188,16 +197,26 @@ class _Joins:
         made: dict[int, Any] = {}  # by id of a tensor, which may have several names
         for number, leaf in enumerate(_tensors(output)):
             key = (structure, number)
-            ways, dim = self.errors.get(key), self.dims.get(key)
+            ways, place = self.errors.get(key), self.places.get(key)
             if id(leaf) in made:
                 joined[number] = made[id(leaf)]
             elif ways and isinstance(leaf, torch.Tensor) and not leaf.ndim and not _is_in(model, leaf):
                 total = _apply(_SumOverRanks, leaf, _best_weights(ways, parts)[_run.rank])
                 joined[number] = total if isinstance(joined[number], torch.Tensor) else total.item()
-            elif dim is not None:
-                joined[number] = _apply(_GatherRows, leaf, parts.sizes, 0, dim)
+            elif place is not None:
+                joined[number] = _gathered(leaf, parts, *place)
             made[id(leaf)] = joined[number]
         return pytree.tree_unflatten(joined, spec)
+
+
+def _gathered(own: Any, parts: _Parts, dim: int, repeats: bool | None) -> Any:
+    """Return the rows of all ranks, where this rank's are. A collective."""
+    each = own.shape[dim] // parts.sizes[_run.rank]
+    if repeats:
+        return _apply(_GatherRows, own.unflatten(dim, (each, -1)), parts.sizes, 0, dim + 1).flatten(
+            dim, dim + 1
+        )
+    return _apply(_GatherRows, own, [size * each for size in parts.sizes], 0, dim)
 
 
 def _best_weights(ways: _Ways, parts: _Parts) -> list[float]:

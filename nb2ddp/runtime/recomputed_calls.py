@@ -141,17 +141,6 @@ def _left_differently(model: torch.nn.Module, one: _Trial, other: _Trial) -> lis
     ]
 
 
-def _cut_off(value: torch.Tensor) -> torch.Tensor:
-    """Return a copy of an argument without what it was computed from: backward() is still to come through that."""
-    return value.detach().requires_grad_(value.requires_grad).clone()
-
-
-def _begins_a_graph(value: Any) -> bool:
-    """Return whether other outputs may be made of this one: of the ranks' joined rows they are not."""
-    is_tensor = isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
-    return is_tensor and value.is_leaf and bool(value.requires_grad)
-
-
 def _without_graph(output: Any) -> Any:
     return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, output)
 
@@ -267,7 +256,9 @@ class _Comparison:
     def _compare_outputs(self, trials: _Trials, parts: _Parts, kind: Any) -> tuple[str | None, float, _Trial]:
         joins, self.writes, self.places = self.joins[kind], False, False
         whole = trials.call(parts, 0, parts.rows)
-        begins = any(_begins_a_graph(leaf) for leaf in pytree.tree_leaves(whole.output))
+        # other outputs may be made of a leaf that is one of them; of the ranks' joined rows they are not
+        outputs = [x for x in pytree.tree_leaves(whole.output) if isinstance(x, torch.Tensor)]
+        begins = any(x.is_leaf and x.requires_grad and not isinstance(x, torch.nn.Parameter) for x in outputs)
         whole.output = _without_graph(whole.output)
         part = trials.call(parts, *parts.ranges[_run.rank])
         seconds = min(whole.seconds, part.seconds * _run.world_size)  # the first one may have taken longer
@@ -325,9 +316,9 @@ class _Comparison:
                 tolerance = _tolerance_of(whole.in_16_bits, 4 * floor)
                 found_now = joins.compare(whole.output, part.output, parts, tolerance)
                 problem, difference = from_main_process(lambda: found_now)
+        self.places = problem is not None or any(of_rank.kept for of_rank in seen)
         if kept := [name for of_rank in seen for name in of_rank.kept]:
             return f"{_IT_KEEPS} `{kept[0]}` {_KEEPS}", math.inf, whole
-        self.places = problem is not None
         return problem, difference, whole
 
     def _why_not_joined(self, seen: list[Any], whole: _Trial, *, draws: bool) -> str:
@@ -365,7 +356,10 @@ class _Comparison:
         return f"the gradient of `{apart[1]}` is another one than that of the whole batch", apart[0]
 
     def _call(self, parts: _Parts, start: int, end: int) -> Any:
-        given = pytree.tree_map_only(torch.Tensor, _cut_off, parts.of(start, end))
+        # copies without what they were computed from: backward() is still to come through that
+        given = pytree.tree_map_only(
+            torch.Tensor, lambda x: x.detach().requires_grad_(x.requires_grad).clone(), parts.of(start, end)
+        )
         before = _versions(given)
         output = self.run()(*given, has_rows=end - start < parts.rows)
         self.writes |= _versions(given) != before
