@@ -25,7 +25,7 @@ _TOLD |= {"get_world_size": "1", "is_torchelastic_launched": "False"}
 # The identifiers without which a notebook says nothing of ranks; "rank" alone is LoRA's, mostly.
 _WORDS = libraries.RANK_FUNCTIONS | libraries.RANK_ZERO_TESTS | libraries.LAUNCH_VARIABLES
 _WORDS |= {name.rpartition(".")[2] for name in libraries.PARALLEL_WRAPPERS}
-_WORDS |= {"distributed", "should_save", "DistributedSampler"}
+_WORDS |= {"distributed", "should_save", "should_log", "DistributedSampler"}
 
 
 @asked_once
@@ -67,9 +67,9 @@ def _joins(facts: Facts) -> bool:
 
 
 def _tests_rank_0(facts: Facts, node: cst.Attribute) -> bool:
-    """Match ``state.is_world_process_zero`` and ``args.should_save``, of the libraries' objects."""
+    """Match ``state.is_world_process_zero``, ``args.should_save``, ``args.should_log`` of the libraries' objects."""
     name, owner = node.attr.value, node.value
-    if name == "should_save":
+    if name in ("should_save", "should_log"):
         return "arg" in cst_nodes.code_of(owner).rpartition(".")[2].lower()
     if name not in libraries.TESTS_OF_LIBRARIES or facts.fields(name) or facts.assigned(name):
         return False

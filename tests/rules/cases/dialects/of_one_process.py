@@ -67,6 +67,17 @@ if True:
     trainer.evaluate()
 model.save_pretrained("out", is_main_process=True)
 
+# case: figures that an own evaluation logs
+class Own(Trainer):
+    def evaluate(self, *args, **kwargs):
+        if self.args.should_log:
+            self.log({"x": 1})
+# output
+class Own(Trainer):
+    def evaluate(self, *args, **kwargs):
+        if True:
+            self.log({"x": 1})
+
 # case: a callback that stops, and one that exports
 class Stop(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
