@@ -73,8 +73,8 @@ class _WeighGradient(torch.autograd.Function):
 
 
 def _rows_first(value: Any, dim: int | None) -> Any:
-    """Exchange the dimension of a tensor's rows with its first one; once more, and they are where they were."""
-    return value.transpose(0, dim).contiguous() if dim else value
+    """Exchange the dimension of a tensor's rows with its first one, or back; no view: it may be detached in place."""
+    return value.transpose(0, dim).clone(memory_format=torch.contiguous_format) if dim else value
 
 
 def _apply(function: Any, own: torch.Tensor, *arguments: Any) -> Any:

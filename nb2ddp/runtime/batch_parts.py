@@ -56,9 +56,9 @@ class _Parts:
         """Return why the arguments cannot be divided; "" where they can."""
         plain = (torch.Tensor, list, str, int, float, bool, type(None), torch.dtype, torch.device)
         seeing = [*torch.overrides._get_current_function_mode_stack(), *(_tensor_hooks() or ())]
-        is_own = any(_is_own(getattr(of, "__module__", None)) for of in seeing)
-        if torch._C._len_torch_dispatch_stack() or is_own:
-            return "a mode or a hook of PyTorch's, which counts operations say, sees what is computed"
+        is_seen = any(_is_own(of.__module__) or of.__module__ == "torch.utils.checkpoint" for of in seeing)
+        if torch._C._len_torch_dispatch_stack() or is_seen:
+            return "a mode or a hook of PyTorch's, a checkpoint around the model say, sees what is computed"
         if torch.autograd.forward_ad._current_level >= 0:
             return "it has derivatives in forward mode"
         if not all(isinstance(leaf, plain) for leaf in self.leaves):

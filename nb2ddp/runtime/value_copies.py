@@ -227,11 +227,11 @@ def _read(holder: Any, key: Any) -> Any:
 
 
 def _write(holder: Any, key: Any, value: Any) -> None:
-    if isinstance(holder, dict | list | collections.deque):
+    if isinstance(holder, dict) or (isinstance(holder, list | collections.deque) and key < len(holder)):
         _plain_type(holder).__setitem__(holder, key, value)
     elif isinstance(holder, contextvars.ContextVar):
         holder.set(value)
-    elif holder is not None and not isinstance(holder, tuple):
+    elif holder is not None and not isinstance(holder, tuple | list | collections.deque):
         setattr(holder, key, value)
 
 

@@ -80,6 +80,7 @@ WITH_WHOLE_BATCHES = (
 )
 # What each call is given decides, or what a batch holds.
 BATCH_BY_BATCH = (
+    "checkpointed_from_outside",
     "forward_derivatives",
     "hooks_of_saved_tensors",
     "object_in_the_arguments",
