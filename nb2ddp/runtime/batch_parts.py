@@ -199,7 +199,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 def _layout(leaves: list[Any], number: int) -> tuple[int, tuple[int | None, ...]]:
     """Return how many rows arguments have, and of each in which dimension they lie; None where it has none."""
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim]
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim and not leaf.is_nested]
     lists = [leaf for leaf in leaves if isinstance(leaf, list) and isinstance(leaf[0], torch.Tensor)]
     rows, order = next(map(len, tensors + lists), 0), ((0,), (0, 1), (1, 0))[number]
     if number == 2:  # numbers of words, or vectors
@@ -207,7 +207,7 @@ def _layout(leaves: list[Any], number: int) -> tuple[int, tuple[int | None, ...]
 
     def dim(leaf: Any) -> int | None:
         length = [len(leaf)] if isinstance(leaf, list) else []
-        shape = [*leaf.shape] if isinstance(leaf, torch.Tensor) else length
+        shape = [*leaf.shape] if isinstance(leaf, torch.Tensor) and not leaf.is_nested else length
         return next((of for of in order if shape[of : of + 1] == [rows] and rows), None)
 
     return rows, tuple(map(dim, leaves))

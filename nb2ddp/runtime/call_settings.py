@@ -102,10 +102,10 @@ def _is_of_script(setting: Any) -> bool:
 
 def _is_tiny(place: _Place) -> bool:
     """Return whether a tensor or an array is a flag, or some, that can be read without waiting for a GPU."""
-    value = place.value
-    if isinstance(value, torch.Tensor):
-        return value.device.type == "cpu" and value.numel() <= _MOST_ITEMS and value.layout is torch.strided
-    return bool(value.size <= _MOST_ITEMS)
+    x = place.value
+    if isinstance(x, torch.Tensor):
+        return x.is_cpu and not x.is_nested and x.numel() <= _MOST_ITEMS and x.layout is torch.strided
+    return bool(x.size <= _MOST_ITEMS)
 
 
 def _is_same_setting(one: Any, other: Any) -> bool:

@@ -19,16 +19,16 @@ def _digest(value: Any) -> str:
     """Return a digest of a row or a batch by its content."""
     digest = hashlib.sha256()
     for leaf in pytree.tree_leaves(dict(value) if hasattr(value, "keys") else value):
-        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.sparse_coo:
-            whole = leaf.detach().coalesce()
-            digest.update(_digest([*whole.shape, whole.indices(), whole.values()]).encode())
+        if isinstance(leaf, torch.Tensor) and (leaf.is_nested or leaf.layout == torch.sparse_coo):
+            whole = leaf.detach() if leaf.is_nested else leaf.detach().coalesce()
+            held = whole.unbind() if leaf.is_nested else [*whole.shape, whole.indices(), whole.values()]
+            digest.update(_digest([*held]).encode())
         elif isinstance(leaf, torch.Tensor):
             dense = leaf.detach() if leaf.layout is torch.strided else leaf.detach().to_dense()
             digest.update(torch.stack([dense.cpu()]).flatten().view(torch.uint8).numpy().tobytes())
         elif hasattr(leaf, "tobytes"):
             digest.update(leaf.tobytes())
-        elif isinstance(leaf, str | int | float | bool | bytes | None):
-            digest.update(repr(leaf).encode())
         else:
-            digest.update(type(leaf).__name__.encode())
+            is_plain = isinstance(leaf, str | int | float | bool | bytes | None)
+            digest.update((repr(leaf) if is_plain else type(leaf).__name__).encode())
     return digest.hexdigest()

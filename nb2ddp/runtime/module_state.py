@@ -109,7 +109,7 @@ class _ModuleState:
             return bool(value.size <= _MOST_OF_SCRIPT)
         lazy = isinstance(value, torch.nn.parameter.UninitializedTensorMixin)
         most = _MOST_VALUES if _is_of_model(place) else _MOST_OF_SCRIPT
-        if lazy or value.is_meta or value.is_inference() or value.numel() > most:
+        if lazy or value.is_nested or value.is_meta or value.is_inference() or value.numel() > most:
             return False
         if isinstance(value, torch.nn.Parameter):
             self.left -= value.numel()
