@@ -43,7 +43,7 @@ class Solver(Generic[Key, Value]):
         return self._known[key]
 
     def _evaluate(self, key: Key) -> None:
-        known, empty = self._known, self._empty
+        known = self._known
         frames = [_Frame(key, self._steps(key), 0, 0)]
         depths = {key: 0}
         unsettled: dict[Key, int] = {}  # empty as far as known, with the lowest depth that each assumes
@@ -54,34 +54,24 @@ class Solver(Generic[Key, Value]):
                 needed = frame.steps.send(answer)  # type: ignore[arg-type]  # None starts a generator
             except StopIteration as end:
                 answer = end.value
-                self._leave(frames, depths, unsettled, end.value)
+                frames.pop()
+                depth = depths.pop(frame.key)
+                if not answer and frame.lowest < depth:
+                    unsettled[frame.key] = frame.lowest
+                    frames[-1].lowest = min(frames[-1].lowest, frame.lowest)
+                    continue
+                known[frame.key] = end.value
+                while len(unsettled) > frame.since:
+                    settled, _ = unsettled.popitem()  # the last that was added
+                    if not answer:
+                        known[settled] = end.value
                 continue
             if needed in known:
                 answer = known[needed]
             elif needed in depths or needed in unsettled:
                 frame.lowest = min(frame.lowest, depths.get(needed, unsettled.get(needed, 0)))
-                answer = empty
+                answer = self._empty
             else:
                 depths[needed] = len(frames)
                 frames.append(_Frame(needed, self._steps(needed), len(frames), len(unsettled)))
                 answer = None
-
-    def _leave(
-        self,
-        frames: list[_Frame[Key, Value]],
-        depths: dict[Key, int],
-        unsettled: dict[Key, int],
-        value: Value,
-    ) -> None:
-        """Remove the innermost frame and settle what its value decides."""
-        frame = frames.pop()
-        depth = depths.pop(frame.key)
-        if not value and frame.lowest < depth:
-            unsettled[frame.key] = frame.lowest
-            frames[-1].lowest = min(frames[-1].lowest, frame.lowest)
-            return
-        self._known[frame.key] = value
-        while len(unsettled) > frame.since:
-            key, _ = unsettled.popitem()  # the last that was added
-            if not value:
-                self._known[key] = value
