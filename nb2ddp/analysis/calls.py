@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import libcst as cst
 
@@ -21,8 +22,8 @@ from nb2ddp.source.cells import Binding, CodeCell, last_name, root_of
 _DEPTH = 6  # how many classes are gone through to the base that has a method
 Class = cst.ClassDef | str
 Functions = frozenset[cst.FunctionDef]
-# Of a node: whether it has the label by itself; None where what it is made of decides.
-Label = Callable[[cst.CSTNode], bool | None]
+# Of the facts and a node: whether it has the label by itself; None where what it is made of decides.
+Label = Callable[[Any, cst.CSTNode], bool | None]
 # What goes through a generator at once.
 _ITERATING = (cst.For, cst.CompFor, cst.Arg, cst.From, cst.StarredElement)
 # Functions of modules that may call the methods of objects that they are given.
@@ -54,7 +55,7 @@ class Calls(Kinds):
         if label not in self._labelled:
 
             def steps(node: cst.CSTNode) -> Generator[cst.CSTNode, bool, bool]:
-                known = label(node)
+                known = label(self, node)
                 for source in self._sources(node) if known is None else ():
                     if (yield source):
                         return True
@@ -66,7 +67,7 @@ class Calls(Kinds):
     def is_made_of(self, node: cst.CSTNode, source: cst.CSTNode | frozenset[cst.CSTNode]) -> bool:
         """Return whether a value is that of a ``source``, or of one of several, or made of it."""
         several = source if isinstance(source, frozenset) else {source}
-        return self.carries(node, self._of.setdefault(source, lambda other: other in several or None))
+        return self.carries(node, self._of.setdefault(source, lambda _, other: other in several or None))
 
     def _sources(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """Yield the nodes that make a value what it is."""

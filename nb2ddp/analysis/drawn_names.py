@@ -11,7 +11,6 @@ import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis import modules
-from nb2ddp.analysis.calls import Label
 from nb2ddp.analysis.common_paths import called_by_all, changes_state
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
@@ -67,7 +66,7 @@ def shared_names(facts: Facts) -> Collection[cst.BaseExpression]:
 def _is_named_by_module(facts: Facts, call: cst.Call) -> bool:
     """Return whether a function of a module returns a name that it draws, and does no more than make its folder."""
     results = ((own, value) for own, f in modules.functions_of(facts, call) for value in own.returned(f))
-    if not any(own.carries(value, own.once(_drawn_texts)) for own, value in results):
+    if not any(own.carries(value, _is_drawn_text) for own, value in results):
         return False
     changes = modules.runs(facts, call, modules.trains) or changes_state(facts, call)
     return not changes and modules.runs(facts, call, _draws_name)
@@ -77,14 +76,11 @@ def _draws_name(facts: Facts, call: cst.Call) -> bool:
     return facts.qualified(call.func) in libraries.CLOCKS | _IDS and _name_around(facts, call) is not None
 
 
-def _drawn_texts(facts: Facts) -> Label:
-    def label(node: cst.CSTNode) -> bool | None:
-        if not isinstance(node, cst.Call):
-            return False if isinstance(node, cst.BaseList | cst.Tuple | cst.Dict) else None
-        is_drawn = facts.qualified(node.func) in libraries.CLOCKS | _IDS
-        return is_drawn or (None if _makes_text(facts, node) or facts.called_functions(node) else False)
-
-    return label
+def _is_drawn_text(facts: Facts, node: cst.CSTNode) -> bool | None:
+    if not isinstance(node, cst.Call):
+        return False if isinstance(node, cst.BaseList | cst.Tuple | cst.Dict) else None
+    is_drawn = facts.qualified(node.func) in libraries.CLOCKS | _IDS
+    return is_drawn or (None if _makes_text(facts, node) or facts.called_functions(node) else False)
 
 
 def _name_around(facts: Facts, source: cst.BaseExpression) -> cst.BaseExpression | None:

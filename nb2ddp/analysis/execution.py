@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import libcst as cst
 
@@ -24,7 +24,7 @@ class Execution(Calls):
     def __init__(self, cells: Sequence[CodeCell], *, sharded: bool = False, is_loose: bool = False) -> None:
         super().__init__(cells, is_loose=is_loose)
         self._sharded, self._is_asked = sharded, False
-        self._searches: dict[Callable[[cst.Call], object], Solver[cst.CSTNode, bool]] = {}
+        self._search = lru_cache(_SEARCHES)(self._searching)
         self._sites: dict[cst.CSTNode, list[cst.Call | cst.For | cst.CompFor]] = {}
         self._loops: dict[cst.Call, cst.For | cst.While | cst.Call | None] = {}
 
@@ -36,18 +36,10 @@ class Execution(Calls):
         The bodies of functions and classes that ``node`` only defines do not count. What is found is kept
         for each ``wanted``, so a caller that asks often passes the same function each time.
         """
-        if isinstance(node, cst.FunctionDef | cst.ClassDef):
-            return False
-        search = self._searches.pop(wanted, None) or Solver(self._searching(wanted), False)
-        self._searches[wanted] = search  # the last that was used
-        if len(self._searches) > _SEARCHES:
-            del self._searches[next(iter(self._searches))]
-        return search.solve(node)
+        return not isinstance(node, cst.FunctionDef | cst.ClassDef) and self._search(wanted).solve(node)
 
-    def _searching(
-        self, wanted: Callable[[cst.Call], object]
-    ) -> Callable[[cst.CSTNode], Generator[cst.CSTNode, bool, bool]]:
-        """Return the steps that search a node, and the functions that it calls, for a wanted call."""
+    def _searching(self, wanted: Callable[[cst.Call], object]) -> Solver[cst.CSTNode, bool]:
+        """Return what searches a node, and the functions that it calls, for a wanted call."""
 
         def steps(node: cst.CSTNode) -> Generator[cst.CSTNode, bool, bool]:
             for site in self._sites_in(node):
@@ -59,7 +51,7 @@ class Execution(Calls):
                         return True
             return False
 
-        return steps
+        return Solver(steps, False)
 
     def _sites_in(self, node: cst.CSTNode) -> Sequence[cst.Call | cst.For | cst.CompFor]:
         """Return the calls and loops that running ``node`` runs itself; of a function, those of its body."""
@@ -120,7 +112,7 @@ class Execution(Calls):
             return found
         self._is_asked = True
         try:
-            return "trainer" if self.carries(node, self._is_trainer) else ""
+            return "trainer" if self.carries(node, Execution._is_trainer) else ""
         finally:
             self._is_asked = False
 
@@ -130,7 +122,7 @@ class Execution(Calls):
             case cst.Call(func=cst.Attribute(attr=attr)) if not self.called_functions(node):
                 return None if attr.value in _OF_CONTAINERS else self.is_trainer_class(node.func)
             case cst.Call(func=func):
-                return self.carries(func, self._names_trainer) or None
+                return self.carries(func, Execution._names_trainer) or None
             case cst.Attribute(attr=cst.Name(name)) if name not in _OF_CONTAINERS and not self.assigned(name):
                 return False
         return None
@@ -223,7 +215,7 @@ class Execution(Calls):
     def gives_gradients(self, call: cst.Call) -> bool:
         """Match ``loss.backward()``, which returns nothing, and ``torch.autograd.grad(loss, model.parameters())``."""
         inputs = given(call, 1, "inputs") if self.qualified(call.func) == "torch.autograd.grad" else None
-        asks = inputs is not None and self.carries(inputs, self._gives_parameters)
+        asks = inputs is not None and self.carries(inputs, Execution._gives_parameters)
         if method_of(call) != "backward":
             return asks
         is_bound = isinstance(self.parent(call), cst.Assign | cst.AugAssign) and bool(unnamed(call.args))

@@ -12,7 +12,6 @@ from functools import partial
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis.calls import Label
 from nb2ddp.analysis.common_paths import called_by_all, makes_folder, parts_ranks
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
@@ -31,48 +30,41 @@ _TEXT_MAKERS = frozenset(
 
 def is_path(facts: Facts, node: cst.BaseExpression) -> bool:
     """Return whether an expression is a Path: ``Path("a") / "b"``, or a name for it."""
-    return facts.carries(node, facts.once(_paths))
+    return facts.carries(node, _path)
 
 
 def is_in_own_folder(facts: Facts, node: cst.BaseExpression) -> bool:
     """Return whether an expression is a buffer, a temporary file, or a path below a temporary directory."""
-    return facts.carries(node, facts.once(_own))
+    return facts.carries(node, _is_own)
 
 
-def _naming(facts: Facts, makers: frozenset[str], *, texts: bool) -> Label:
+def _names_file(facts: Facts, node: cst.CSTNode, makers: frozenset[str], *, texts: bool) -> bool | None:
     """Label what the ``makers`` return and paths that are put together, with ``texts`` also strings."""
-
-    def label(node: cst.CSTNode) -> bool | None:
-        match node:
-            case cst.Call(func=function) if facts.method(node) not in _PATH_METHODS | _KEEPING_KIND:
-                return facts.qualified(function) in makers
-            case cst.BinaryOperation(operator=cst.Divide(), right=cst.BaseString()):
-                return True
-            case cst.Call() if facts.method(node) in ("with_suffix", "with_name", "with_stem"):
-                return True
-            case cst.Call() | cst.Name() | cst.Attribute() | cst.BinaryOperation():
-                return None
-        return texts and isinstance(node, cst.BaseString)
-
-    return label
+    match node:
+        case cst.Call(func=function) if facts.method(node) not in _PATH_METHODS | _KEEPING_KIND:
+            return facts.qualified(function) in makers
+        case cst.BinaryOperation(operator=cst.Divide(), right=cst.BaseString()):
+            return True
+        case cst.Call() if facts.method(node) in _WITH:
+            return True
+        case cst.Call() | cst.Name() | cst.Attribute() | cst.BinaryOperation():
+            return None
+    return texts and isinstance(node, cst.BaseString)
 
 
-_paths = partial(_naming, makers=_PATH_MAKERS, texts=False)
-_paths_and_texts = partial(_naming, makers=_PATH_MAKERS | _TEXT_MAKERS, texts=True)
+_path = partial(_names_file, makers=_PATH_MAKERS, texts=False)
+_path_or_text = partial(_names_file, makers=_PATH_MAKERS | _TEXT_MAKERS, texts=True)
 
 
-def _own(facts: Facts) -> Label:
-    def label(node: cst.CSTNode) -> bool | None:
-        match node:
-            case cst.BaseExpression() if node in shared_names(facts):
-                return False
-            case cst.Call(func=function):
-                name = facts.qualified(function)
-                is_path = name in _PATH_CLASSES | _TEXT_MAKERS or facts.method(node) in _PATH_METHODS
-                return None if is_path else name in libraries.OWN_BUFFERS
-        return None
-
-    return label
+def _is_own(facts: Facts, node: cst.CSTNode) -> bool | None:
+    match node:
+        case cst.BaseExpression() if node in shared_names(facts):
+            return False
+        case cst.Call(func=function):
+            name = facts.qualified(function)
+            is_path = name in _PATH_CLASSES | _TEXT_MAKERS or facts.method(node) in _PATH_METHODS
+            return None if is_path else name in libraries.OWN_BUFFERS
+    return None
 
 
 _ARCHIVES = frozenset("zipfile.ZipFile tarfile.open h5py.File gzip.open bz2.open lzma.open".split())
@@ -98,7 +90,7 @@ def mode(facts: Facts, call: cst.Call) -> str:
 def is_given_path(facts: Facts, call: cst.Call) -> bool:
     """Return whether the file of a call is given by a Path or a string: it may be an open file or a buffer as well."""
     given = cst_nodes.given(call, 0, "fp", "file", "name", "filename", "fname", "path")
-    return given is not None and facts.carries(given, facts.once(_paths_and_texts))
+    return given is not None and facts.carries(given, _path_or_text)
 
 
 # ---- looks at files -----------------------------------------------------------------------------
@@ -141,22 +133,18 @@ def is_numbered(facts: Facts, statement: Statement) -> bool:
     A rank that counts when another one has made its folder would take the next name.
     """
     made = (call for call in facts.calls_in(statement) if makes_folder(facts, call))
-    return any(facts.carries(call, facts.once(_counts)) for call in made)
+    return any(facts.carries(call, _is_counted) for call in made)
 
 
-def _counts(facts: Facts) -> Label:
+def _is_counted(facts: Facts, node: cst.CSTNode) -> bool | None:
     """Label ``n`` of ``while os.path.exists(f"run{n}"): n += 1``, and ``len(os.listdir("runs"))``."""
-
-    def label(node: cst.CSTNode) -> bool | None:
-        match node:
-            case cst.Call(func=cst.Name("len")):
-                return looks_at_files(facts, node) or None
-            case cst.Name(value=name):
-                loops = (facts.around(binding.node, cst.While) for binding in facts.bindings(name))
-                return any(loop is not None and looks_at_files(facts, loop.test) for loop in loops) or None
-        return None
-
-    return label
+    match node:
+        case cst.Call(func=cst.Name("len")):
+            return looks_at_files(facts, node) or None
+        case cst.Name(value=name):
+            loops = (facts.around(binding.node, cst.While) for binding in facts.bindings(name))
+            return any(loop is not None and looks_at_files(facts, loop.test) for loop in loops) or None
+    return None
 
 
 def is_file_test(facts: Facts, call: cst.Call) -> bool:

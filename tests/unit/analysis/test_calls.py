@@ -54,7 +54,7 @@ def test_the_callers_of_a_function_are_its_live_calls() -> None:
 def test_labels_flow_from_sources_to_a_value(code: str, expected: bool) -> None:
     facts = facts_of(code)
 
-    def label(node: cst.CSTNode) -> bool | None:
+    def label(_: object, node: cst.CSTNode) -> bool | None:
         name = cst_nodes.code_of(node.func) if isinstance(node, cst.Call) else ""
         return {"mark": True, "clean": False}.get(name)
 
