@@ -19,9 +19,9 @@ from nb2ddp.conversion.task import task_of
 from nb2ddp.ddp_folder import KAGGLE, SCRIPT, SETUP, SUPPORT
 from nb2ddp.options import OptionKeywords, Options
 from nb2ddp.rewriting.engine import rewrite, rewrite_first
-from nb2ddp.rewriting.findings import Change, Need
+from nb2ddp.rewriting.findings import Change, Need, Rule
 from nb2ddp.rewriting.runtime_calls import module_name
-from nb2ddp.rules import BALANCED_RULES, RULES, finish, frameworks, surroundings, wrap
+from nb2ddp.rules import BALANCED_RULES, RULES, surroundings, wrap
 from nb2ddp.rules.memory import Estimate, estimates
 from nb2ddp.runtime import support_module, used_names
 from nb2ddp.source import ipython_syntax
@@ -108,8 +108,8 @@ def _unread(notebook: Notebook, *reasons: str | Change) -> Conversion:
 def _converted(notebook: Notebook, facts: Facts, options: Options, futures: Sequence[str]) -> Conversion:
     rules = BALANCED_RULES if options.strategy == "balanced" else RULES
     named: Sequence[Change] = ()
-    if wrap.rule in rules:
-        facts, named = rewrite_first(facts, wrap.naming, options)
+    if rules is RULES:
+        facts, named = rewrite_first(facts, Rule("wrap", "", wrap.named), options)
     rewritten = rewrite(facts, rules, options, named)
     needs = rewritten.needs | {Need("from __future__", line) for line in futures}
     rewritten = replace(rewritten, needs=needs)
@@ -120,7 +120,7 @@ def _converted(notebook: Notebook, facts: Facts, options: Options, futures: Sequ
     needed = list(estimates(facts, options))
     if rewritten.declined:
         declined = _deciding(facts, rewritten.declined)
-        is_for_all = any(change.rule in (finish.rule.name, frameworks.rule.name) for change in declined)
+        is_for_all = any(change.rule in ("finish", "frameworks") for change in declined)
         return Conversion(
             notebook.path,
             "declined",
@@ -161,7 +161,7 @@ def _converted(notebook: Notebook, facts: Facts, options: Options, futures: Sequ
 
 def _deciding(facts: Facts, declined: Sequence[Change]) -> Sequence[Change]:
     """Return what keeps a notebook from being converted, without what would not help it if it were mended."""
-    of_all = frameworks.rule.name if facts.last_collective is not None else finish.rule.name
+    of_all = "frameworks" if facts.last_collective is not None else "finish"
     return [change for change in declined if change.rule == of_all] or declined
 
 
@@ -240,7 +240,8 @@ def _setup_script(notebook: Notebook, facts: Facts, options: Options) -> str | N
         return None
     from nb2ddp.rendering import render
 
-    sliced = rewrite(facts, [surroundings.services, setup_step.setup_rule(step)], options)
+    rules = (Rule("surroundings", "", surroundings.services), setup_step.setup_rule(step))
+    sliced = rewrite(facts, rules, options)
     sliced_cells = {facts.cell(statement) for statement in step.slice}
     parts = [
         f"# ---- cell {cell.number} ----\n{code}\n"

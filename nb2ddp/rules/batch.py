@@ -41,7 +41,7 @@ from nb2ddp.analysis.training_arguments import (
     sets_later,
 )
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Batch, Decline, Edit, Finding, Insert, Note, Rule
+from nb2ddp.rewriting.findings import Batch, Decline, Edit, Finding, Insert, Note
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
@@ -199,6 +199,3 @@ def _is_of_callback(facts: Facts, node: cst.BaseExpression) -> bool:
     if binding is None or not isinstance(function, cst.FunctionDef):
         return False
     return function.name.value.startswith("on_") and function.params.params[1:2] == (binding.node,)
-
-
-rule = Rule("batch", __doc__, find)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Finding, Note, Rule
+from nb2ddp.rewriting.findings import Finding, Note
 from nb2ddp.source import cst_nodes
 
 T4_MEMORY = 16.0  # GiB; PyTorch sees 15 of them
@@ -37,6 +37,3 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             code, why = _KEYWORDS.get(argument.keyword.value if argument.keyword else "", ("", ""))
             if why and re.match(code, cst_nodes.code_of(argument.value)) and not facts.is_switched_off(call):
                 yield Note(why, call)
-
-
-rule = Rule("capability", __doc__, find, balanced=True)

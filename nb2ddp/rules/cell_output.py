@@ -19,7 +19,7 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Edit, Finding, Insert, Rule
+from nb2ddp.rewriting.findings import Edit, Finding, Insert
 from nb2ddp.rewriting.runtime_calls import helper
 
 
@@ -71,6 +71,3 @@ def _drawing(facts: Facts) -> Callable[[cst.Call], bool]:
         return facts.method(call) in _PLOTS and (named or facts.comes_from(call.func, "pandas"))
 
     return draws
-
-
-rule = Rule("cell-output", __doc__, find, balanced=True)

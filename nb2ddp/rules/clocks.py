@@ -34,7 +34,7 @@ from nb2ddp.analysis.files import looks_at_files
 from nb2ddp.analysis.outside import by_clock, from_outside
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring_test
-from nb2ddp.rewriting.findings import Edit, Finding, Rule
+from nb2ddp.rewriting.findings import Edit, Finding
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import root_of
@@ -116,6 +116,3 @@ def _only_shows(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call shows something, or is part of what is shown."""
     calls = (call, *(node for node in facts.parents(call) if isinstance(node, cst.Call)))
     return any(facts.shows(c) or facts.qualified(c.func) in libraries.CLOCKS for c in calls)
-
-
-rule = Rule("clocks", __doc__, find, of_training=True)

@@ -29,7 +29,7 @@ from nb2ddp.analysis.flow import pairs_of
 from nb2ddp.analysis.init_place import first_below
 from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note
 from nb2ddp.source import cst_nodes
 
 _GPU = re.compile(r"cuda:(\d+)")
@@ -154,6 +154,3 @@ def _line(facts: Facts, node: cst.CSTNode, name: str) -> Iterator[Finding]:
 def _line_outside_torchrun(node: cst.CSTNode, test: str, why: str) -> cst.CSTNode:
     assert isinstance(node, cst.SimpleStatementLine)
     return cst_nodes.block_under(f"if {test}:", [node], f"nb2ddp: {why}")
-
-
-rule = Rule("device-literals", __doc__, find)

@@ -21,7 +21,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.training_arguments import libraries_know_ranks
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
@@ -94,6 +94,3 @@ def _spread_elsewhere(facts: Facts) -> Iterator[Finding]:
             named = known and facts.kind(call) != "model" and not name.endswith(libraries.NO_MODEL)
         if named:
             yield Edit.to(text, "a whole copy on each rank's GPU", _own_gpu(facts))
-
-
-rule = Rule("device-map", __doc__, find, balanced=True)

@@ -30,7 +30,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.ranks import JOINS, LEAVES
 from nb2ddp.analysis.training_arguments import libraries_know_ranks
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Gate, Rule
+from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Gate
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
@@ -159,6 +159,3 @@ def _on_one_gpu(node: cst.CSTNode, local_rank: str) -> cst.CSTNode:
     kept = [a for a in node.args if a is node.args[0] or (a.keyword and a.keyword.value in named)]
     kept[-1] = kept[-1].with_changes(comma=node.args[-1].comma)
     return cst_nodes.with_keyword(node.with_changes(args=kept), "device_ids", f"[{local_rank}]")
-
-
-rule = Rule("dialects", __doc__, find, balanced=True)

@@ -30,7 +30,7 @@ from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring_test
-from nb2ddp.rewriting.findings import Finding, Gate, Rule
+from nb2ddp.rewriting.findings import Finding, Gate
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement, root_of
 
@@ -124,6 +124,3 @@ def _decided(facts: Facts, call: cst.Call) -> cst.If | cst.IfExp | None:
             found = parent
         inner = parent
     return None if found is None or facts.word(found.test) else found  # no file decides `A and False`
-
-
-rule = Rule("file-guards", __doc__, find, of_training=True)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from nb2ddp.analysis import untrained
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Finding, Insert, Rule
+from nb2ddp.rewriting.findings import Decline, Finding, Insert
 from nb2ddp.rewriting.runtime_calls import helper
 
 
@@ -31,6 +31,3 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         return
     code = f"{helper(facts, 'finish')}()  # nb2ddp: only rank 0 runs what follows"
     yield Insert(last, "after", code, "the other ranks end here; rank 0 goes on alone")
-
-
-rule = Rule("finish", __doc__, find, balanced=True)

@@ -20,7 +20,7 @@ from nb2ddp.analysis import frameworks
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_zero_work import why_alone
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Finding, Note, Rule
+from nb2ddp.rewriting.findings import Decline, Finding, Note
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -35,6 +35,3 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Note(f"{who}, no faster than the notebook: {training.why}", training.call)
     for training in (found for found in frameworks.commands(facts) if "`%run" not in found.why):  # no process
         yield Note(f"{training.why}. Beside this script it runs once, as in the notebook", training.call)
-
-
-rule = Rule("frameworks", __doc__, find, balanced=True, of_training=True)

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.init_place import first_below, in_setup_step, is_future, touches_environment
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Drop, Finding, Insert, Need, Rule
+from nb2ddp.rewriting.findings import Drop, Finding, Insert, Need
 from nb2ddp.source import cst_nodes
 
 MARKER = "__nb2ddp_init__"
@@ -39,6 +39,3 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if statement is first and sets_environment:
             yield Insert(statement, "before", MARKER, "the init block: this process's rank and GPU")
         sets_environment |= touches_environment(statement)
-
-
-rule = Rule("init-block", __doc__, find, balanced=True)

@@ -20,7 +20,7 @@ from nb2ddp.analysis import installs
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls, shell_calls_in
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Drop, Edit, Finding, Note, Rule
+from nb2ddp.rewriting.findings import Drop, Edit, Finding, Note
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
@@ -55,6 +55,3 @@ def _other_versions(facts: Facts, statements: Iterable[Statement]) -> Iterator[N
             elif before.get(name, version) != version and (version or re.search(" -U | --up", shell.command)):
                 why = f"the notebook trains before it installs {name}{version or ' anew'}, the script after"
                 yield Note(f"{why}: take the line out, if training is to have the other version", shell.call)
-
-
-rule = Rule("installs", __doc__, find, balanced=True)

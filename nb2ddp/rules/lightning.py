@@ -23,7 +23,7 @@ import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, Finding
 from nb2ddp.rewriting.runtime_calls import comparing, helper
 from nb2ddp.source import cst_nodes
 
@@ -81,6 +81,3 @@ def _count(facts: Facts, node: cst.BaseExpression | None) -> int:
         return len(value.elements)
     text = value.value if isinstance(value, cst.Integer) else cst_nodes.string_value(value) or ""
     return int(text) if text.isdigit() else text.count(",") + 1
-
-
-rule = Rule("lightning", __doc__, find, of_training=True)

@@ -40,7 +40,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Note, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Note
 from nb2ddp.rewriting.runtime_calls import comparing, helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
@@ -170,6 +170,3 @@ def _beginnings(facts: Facts, made: Sequence[cst.Call]) -> list[Statement]:
         if training_loops.trains(facts, statement) and first is not None and first not in found:
             found.append(first)
     return found
-
-
-rule = Rule("loops", __doc__, find)

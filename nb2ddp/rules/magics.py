@@ -24,7 +24,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_zero_work import kept_open
 from nb2ddp.analysis.shell_commands import ShellCall, shell_calls
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
+from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement, imported_modules
@@ -180,6 +180,3 @@ def _small_statement(node: cst.CSTNode, code: str = "pass") -> cst.CSTNode:
     new = cst_nodes.statements(code)[0]
     assert isinstance(new, cst.SimpleStatementLine)
     return new.body[0].with_changes(semicolon=node.semicolon)
-
-
-rule = Rule("magics", __doc__, find, balanced=True)

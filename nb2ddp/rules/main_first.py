@@ -31,7 +31,7 @@ from nb2ddp.analysis.common_paths import called_by_all
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
-from nb2ddp.rewriting.findings import Edit, Finding, Gate, Rule
+from nb2ddp.rewriting.findings import Edit, Finding, Gate
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
@@ -95,6 +95,3 @@ def _keeps_result(facts: Facts, call: cst.Call) -> bool:
         if not draws and {rank_zero_work.writes(facts, c) for c in own} == {True, False}:
             return True
     return False
-
-
-rule = Rule("main-first", __doc__, find, of_training=True)

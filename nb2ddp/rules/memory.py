@@ -26,7 +26,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.sharding import refusals
 from nb2ddp.analysis.training_loops import backward_calls, trains_whole
 from nb2ddp.options import Options, Strategy
-from nb2ddp.rewriting.findings import Finding, Need, Note, Rule, TooLarge
+from nb2ddp.rewriting.findings import Finding, Need, Note, TooLarge
 from nb2ddp.source import cst_nodes
 
 # GiB for each billion parameters: weights, with the layers that stay in 16 bits and the scales of the blocks.
@@ -217,6 +217,3 @@ def _plain_widths(facts: Facts, call: cst.Call) -> set[int]:
             return {_WIDTHS.get(word.rpartition(".")[2], 16) for word in words}
     # Transformers 4 loads in 32 bits unless told otherwise, 5 as the checkpoint is; Unsloth in 16.
     return {16} if package in libraries.UNSLOTH_PACKAGES else {16, 32}
-
-
-rule = Rule("memory", __doc__, find)

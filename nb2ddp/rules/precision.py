@@ -18,7 +18,7 @@ from nb2ddp.analysis.flow import item_of
 from nb2ddp.analysis.training_arguments import makes_arguments
 from nb2ddp.analysis.training_loops import trains_whole
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Edit, Finding, Rule
+from nb2ddp.rewriting.findings import Edit, Finding
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
@@ -83,6 +83,3 @@ def _chosen(facts: Facts, dtype: cst.BaseExpression) -> Iterator[Edit]:
     if value is not None and facts.qualified(value) == "torch.bfloat16":
         code = f"{torch}.bfloat16 if {helper(facts, 'has_bf16')} else {torch}.float16"
         yield Edit.to(value, _COMPUTES, code)
-
-
-rule = Rule("precision", __doc__, find, balanced=True)

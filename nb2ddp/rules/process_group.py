@@ -24,7 +24,7 @@ import libcst as cst
 
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Finding, Insert, Note, Rule
+from nb2ddp.rewriting.findings import Finding, Insert, Note
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
@@ -65,6 +65,3 @@ def _place(facts: Facts) -> tuple[Statement, Literal["before", "after"]] | None:
     before = (c for c in facts.live_calls if loads(c) and facts.order(c) < facts.order(joining[0]))
     here = [call for call in before if facts.scope(call) is facts.scope(joining[0])]
     return (facts.statement(here[-1]), "after") if here else (facts.statement(joining[0]), "before")
-
-
-rule = Rule("process-group", __doc__, find)

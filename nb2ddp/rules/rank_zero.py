@@ -31,7 +31,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.init_place import in_setup_step
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Gate, Insert, Note, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, Finding, Gate, Insert, Note
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
@@ -308,6 +308,3 @@ def _while_training(
         yield Edit.inside(call.func, rank_zero_work.WRITES, helper(facts, "on_main_process"))
     else:
         yield _elsewhere(facts, call, "this writes on every rank, because the rest of its function needs it")
-
-
-rule = Rule("rank-zero", __doc__, find, of_training=True)

@@ -22,7 +22,7 @@ from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
-from nb2ddp.rewriting.findings import Finding, Rule
+from nb2ddp.rewriting.findings import Finding
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -31,6 +31,3 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if not any(facts.runs(statement, set(facts.calls_in(value)).__contains__) for statement in by_one):
             why = "every rank must have the same name"
             yield from deferring(facts, value, why, wanted=lambda part: any(facts.calls_in(part)))
-
-
-rule = Rule("run-names", __doc__, find, of_training=True)

@@ -28,7 +28,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.outside import by_clock
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, Finding
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -61,6 +61,3 @@ def _draws_alike(facts: Facts, search: cst.Call) -> bool:
     if "optuna" not in facts.qualified(search.func) or facts.keyword(search, "storage") is not None:
         return False
     return not any(facts.keyword(call, name) for call in optimizes for name in ("timeout", "n_jobs"))
-
-
-rule = Rule("seeds", __doc__, find, of_training=True)

@@ -29,7 +29,7 @@ import libcst as cst
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.sharding import refusals, saves
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Edit, Finding, Rule
+from nb2ddp.rewriting.findings import Decline, Edit, Finding
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
@@ -51,6 +51,3 @@ def _from_shards(node: cst.CSTNode, save: str, trainer: str) -> cst.CSTNode:
     only = call.args[0].with_changes(keyword=None, equal=cst.MaybeSentinel.DEFAULT)
     first = cst.Arg(cst_nodes.expression(trainer), comma=comma)
     return call.with_changes(func=cst_nodes.expression(save), args=[first, only])
-
-
-rule = Rule("sharding", __doc__, find, of_training=True)

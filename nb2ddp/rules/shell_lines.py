@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
+from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note
 from nb2ddp.rewriting.runtime_calls import helper
 
 # Commands that ask for a token, where none is given; and the variable from which the library reads it.
@@ -43,6 +43,3 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         function = helper(facts, "shell_output" if shell.kind == "output" else "shell")
         why = "every rank needs the output" if shell.kind == "output" else "runs once, on rank 0"
         yield Edit.to(shell.call, why, f"{function}({shell.code(facts.names_at(shell.call))})")
-
-
-rule = Rule("shell-lines", __doc__, find, balanced=True)

@@ -26,7 +26,7 @@ import libcst as cst
 from nb2ddp.analysis.drawn_names import names_run, shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note, Rule
+from nb2ddp.rewriting.findings import Decline, Drop, Edit, Finding, Note
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
 
@@ -51,7 +51,7 @@ _RECORDS = frozenset("_ __ ___ _i _ii _iii _oh _ih _dh In Out _exit_code".split(
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    yield from _services(facts, options)
+    yield from services(facts, options)
     for call in facts.live_calls:
         name = facts.qualified(call.func)
         if name == "matplotlib.pyplot.show":
@@ -96,7 +96,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Note(why, attribute)
 
 
-def _services(facts: Facts, options: Options) -> Iterator[Finding]:
+def services(facts: Facts, options: Options) -> Iterator[Finding]:
     """Replace or drop what asks for Colab's services, also in the step that installs."""
     for statement in (*facts.imports_of("google"), *facts.imports_of("condacolab")):
         of_colab = re.match(rf"from {_COLAB}|import condacolab$", cst_nodes.code_of(statement).strip())
@@ -243,7 +243,3 @@ def _is_asked(facts: Facts, node: cst.CSTNode) -> bool:
     caught += [c for item in getattr(tried, "items", ()) if "suppress(" in (c := cst_nodes.code_of(item))]
     imports = tried is not None and re.search(rf"from {_COLAB}[\w.]* import", cst_nodes.code_of(tried.body))
     return bool(imports) and any(re.search("ImportError|ModuleNotFound|Exception", kind) for kind in caught)
-
-
-services = Rule("surroundings", __doc__, _services)
-rule = Rule("surroundings", __doc__, find, balanced=True)

@@ -28,7 +28,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.init_place import first_below
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
-from nb2ddp.rewriting.findings import Edit, Finding, Insert, Note, Rule
+from nb2ddp.rewriting.findings import Edit, Finding, Insert, Note
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source.cells import Statement, last_name
 
@@ -75,6 +75,3 @@ def _assigned(facts: Facts, variable: str) -> Iterator[cst.BaseExpression]:
         is_above = first is None or facts.order(item) < facts.order(first)
         if not (reads or is_above) and isinstance(assigned, cst.Assign) and len(assigned.targets) == 1:
             yield assigned.value
-
-
-rule = Rule("trackers", __doc__, find, of_training=True)

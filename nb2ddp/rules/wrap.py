@@ -34,7 +34,7 @@ from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.flow import pairs_of
 from nb2ddp.analysis.training_arguments import DEFAULTS, batch_code, libraries_know_ranks, recipes
 from nb2ddp.options import Options
-from nb2ddp.rewriting.findings import Batch, Decline, Edit, Finding, Insert, Note, Rule
+from nb2ddp.rewriting.findings import Batch, Decline, Edit, Finding, Insert, Note
 from nb2ddp.rewriting.runtime_calls import comparing, helper
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
@@ -48,7 +48,7 @@ _FREES = "the notebook frees the model's memory"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    yield from _named(facts, options)
+    yield from named(facts, options)
     ranks = libraries_know_ranks(facts, options.strategy)
     effects = () if ranks else micro_batches.effects(facts)
     for call in effects:
@@ -100,7 +100,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield from _prepared(facts, whole=bool(effects))
 
 
-def _named(facts: Facts, options: Options) -> Iterator[Finding]:
+def named(facts: Facts, options: Options) -> Iterator[Finding]:
     """Give a Trainer that is used without a name one, which all that is done with it needs."""
     taken = facts.bound_names | {load.name for load in facts.collected.loads}
     names = (name for n in count(1) if (name := f"trainer_{n}" if n > 1 else "trainer") not in taken)
@@ -183,7 +183,3 @@ def _prepared(facts: Facts, *, whole: bool) -> Iterator[Finding]:
             yield Insert(facts.statement(call), "before", prepare, why)
         if facts.is_collective(call):
             prepared.add(which)
-
-
-naming = Rule("wrap", __doc__, _named)
-rule = Rule("wrap", __doc__, find)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.options import Options
-from nb2ddp.rules.capability import rule
+from nb2ddp.rules import rule_of
 from tests.support.helpers import apply, check_untouched
+
+rule = rule_of("capability")
 
 HEAD = (
     "import torch\n"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nb2ddp.rules.cell_output import rule
+from nb2ddp.rules import rule_of
 from tests.support.helpers import check_untouched
+
+rule = rule_of("cell_output")
 
 
 @pytest.mark.parametrize("source", ["", "# later"])

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from nb2ddp.rules.device_literals import rule
+from nb2ddp.rules import rule_of
 from tests.support.cases import Case, cases_of
 from tests.support.helpers import check_untouched
+
+rule = rule_of("device_literals")
 
 CHANGED = [
     case for file in ("texts_and_numbers", "of_torch", "names") for case in cases_of("device_literals", file)

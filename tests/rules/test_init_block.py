@@ -7,8 +7,11 @@ import sys
 
 import pytest
 
-from nb2ddp.rules.init_block import MARKER, rule
+from nb2ddp.rules import rule_of
+from nb2ddp.rules.init_block import MARKER
 from tests.support.helpers import apply, converted
+
+rule = rule_of("init_block")
 
 TRAIN = (
     "from unsloth import FastLanguageModel\n"

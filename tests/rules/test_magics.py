@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from nb2ddp.jupyter import history
-from nb2ddp.rules import magics
-from nb2ddp.rules.magics import rule
+from nb2ddp.rules import magics, rule_of
 from tests.support.helpers import apply, check_settles
+
+rule = rule_of("magics")
 
 FILES = {
     "written": (

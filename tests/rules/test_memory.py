@@ -6,8 +6,10 @@ import pytest
 
 from nb2ddp import libraries
 from nb2ddp.options import Options
-from nb2ddp.rules.memory import rule
+from nb2ddp.rules import rule_of
 from tests.support.helpers import apply
+
+rule = rule_of("memory")
 
 UNSLOTH = "from unsloth import FastLanguageModel as F\n"
 

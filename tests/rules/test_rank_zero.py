@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from nb2ddp.rules.rank_zero import rule
+from nb2ddp.rules import rule_of
 from tests.support.cases import Case, cases_of
 from tests.support.helpers import apply
+
+rule = rule_of("rank_zero")
 
 TRAIN = "t = SFTTrainer(llm)\nt.train()\n"
 GATED = [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from nb2ddp.rules.shell_lines import rule
+from nb2ddp.rules import rule_of
 from tests.support.helpers import check_settles
+
+rule = rule_of("shell_lines")
 
 
 def test_a_bash_cell_runs_as_one_script() -> None:

@@ -6,8 +6,10 @@ import pytest
 
 from nb2ddp import libraries
 from nb2ddp.rewriting.findings import Batch
-from nb2ddp.rules.wrap import rule
+from nb2ddp.rules import rule_of
 from tests.support.helpers import check_rewritten, converted
+
+rule = rule_of("wrap")
 
 
 @pytest.mark.parametrize(
