@@ -116,21 +116,19 @@ def _converted(notebook: Notebook, facts: Facts, options: Options, futures: Sequ
     secrets = list(secret_notes(notebook))
     if secrets:
         rewritten = masked(notebook, rewritten)
-    task = task_of(facts)
-    needed = list(estimates(facts, options))
+    result = Conversion(
+        notebook.path,
+        "converted",
+        changes=rewritten.changes,
+        task=task_of(facts),
+        source=notebook,
+        memory=list(estimates(facts, options)),
+    )
     if rewritten.declined:
         declined = _deciding(facts, rewritten.declined)
         is_for_all = any(change.rule in ("finish", "frameworks") for change in declined)
-        return Conversion(
-            notebook.path,
-            "declined",
-            changes=rewritten.changes,
-            declined=declined,
-            notes=() if is_for_all else rewritten.notes,  # of a script that mending this makes
-            task=task,
-            source=notebook,
-            memory=needed,
-        )
+        notes = () if is_for_all else rewritten.notes  # of a script that mending this makes
+        return replace(result, status="declined", declined=declined, notes=notes)
     setup = _setup_script(notebook, facts, options)
     script = assemble(
         notebook, facts, rewritten, options, nproc=options.processes, has_setup=setup is not None
@@ -143,20 +141,10 @@ def _converted(notebook: Notebook, facts: Facts, options: Options, futures: Sequ
         files[SUPPORT] = support_module(used_names(script.text, module_name(facts), notebook.path.parent))
     if setup is not None:
         files[SETUP] = setup
-    notes = [*secrets, *rewritten.notes, *_newer_python(facts)]
-    bundle = _bundle(notebook, script.text, files.get(SUPPORT), setup, options, notes)
+    remarks = [*secrets, *rewritten.notes, *_newer_python(facts)]
+    bundle = _bundle(notebook, script.text, files.get(SUPPORT), setup, options, remarks)
     files.update({f"{KAGGLE}/{name}": text for name, text in bundle.items()})
-    return Conversion(
-        notebook.path,
-        "converted",
-        files=files,
-        changes=rewritten.changes,
-        notes=notes,
-        task=task,
-        script=script,
-        source=notebook,
-        memory=needed,
-    )
+    return replace(result, files=files, notes=remarks, script=script)
 
 
 def _deciding(facts: Facts, declined: Sequence[Change]) -> Sequence[Change]:
