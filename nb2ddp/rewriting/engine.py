@@ -6,7 +6,7 @@ are applied in the order of RULES.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -39,12 +39,36 @@ class Rewritten:
 
 @dataclass
 class _Plan:
-    """What happens to one cell's nodes."""
+    """What happens to which nodes."""
 
     edits: dict[cst.CSTNode, list[Edit]] = field(default_factory=dict)
     inserts: dict[cst.CSTNode, list[Insert]] = field(default_factory=dict)
     gates: dict[cst.CSTNode, Gate] = field(default_factory=dict)
     drops: dict[cst.CSTNode, Drop] = field(default_factory=dict)
+
+    def add(self, finding: Edit | Insert | Gate | Drop, facts: Facts) -> cst.CSTNode | None:
+        """Take a finding, and return its node; None where what is around it has a gate already.
+
+        Refuse a statement beside which nothing can be put.
+        """
+        match finding:
+            case Edit(node=at):
+                self.edits.setdefault(at, []).append(finding)
+            case Insert(statement=at) | Gate(statement=at) | Drop(statement=at) if (
+                facts.statement(at) is not at
+            ):
+                raise ValueError(
+                    f"{facts.place(at)}: not a statement of a block, give `facts.statement(node)`"
+                )
+            case Insert(statement=at):
+                self.inserts.setdefault(at, []).append(finding)
+            case Drop(statement=at):
+                self.drops[at] = finding
+            case Gate(statement=at):
+                if not self.gates.keys().isdisjoint((at, *facts.parents(at))):
+                    return None
+                self.gates[at] = finding
+        return at
 
 
 def rewrite(
@@ -55,7 +79,7 @@ def rewrite(
     Raises:
         ValueError: a rule found something about a statement that no block has: an ``elif``, a part of ``if a: b``.
     """
-    plans: dict[CodeCell, _Plan] = {}
+    plan, touched = _Plan(), set[CodeCell]()
     changes = [*earlier]
     declined: list[Change] = []
     notes: list[Change] = []
@@ -68,31 +92,17 @@ def rewrite(
                     needs.add(finding)
                 case Decline(why=why, node=node):
                     declined.append(Change(rule.name, facts.place(node) if node else None, why))
-                case Note(why=why) if any(note.why == why and note.rule == rule.name for note in notes):
-                    continue  # once in a notebook, where it is so first
                 case Note(why=why, node=node, data=data):
-                    notes.append(Change(rule.name, facts.place(node) if node else None, why, data))
-                case Edit(node=node):
-                    plan = plans.setdefault(facts.cell(node), _Plan())
-                    plan.edits.setdefault(node, []).append(finding)
-                    changes.append(Change(rule.name, facts.place(node), finding.why))
-                case Insert(statement=statement):
-                    plan = _plan_of(plans, facts, statement)
-                    plan.inserts.setdefault(statement, []).append(finding)
-                    changes.append(Change(rule.name, facts.place(statement), finding.why, finding.data))
-                case Gate(statement=statement):
-                    plan = _plan_of(plans, facts, statement)
-                    if plan.gates.keys().isdisjoint((statement, *facts.parents(statement))):
-                        plan.gates[statement] = finding
-                        changes.append(Change(rule.name, facts.place(statement), finding.why))
-                case Drop(statement=statement):
-                    plan = _plan_of(plans, facts, statement)
-                    plan.drops[statement] = finding
-                    changes.append(Change(rule.name, facts.place(statement), finding.why))
+                    # once in a notebook, where it is so first
+                    if not any(note.why == why and note.rule == rule.name for note in notes):
+                        notes.append(Change(rule.name, facts.place(node) if node else None, why, data))
+                case _ if at := plan.add(finding, facts):
+                    touched.add(facts.cell(at))
+                    data = finding.data if isinstance(finding, Insert) else None
+                    changes.append(Change(rule.name, facts.place(at), finding.why, data))
     code = {}
     for cell in facts.cells:
-        plan_or_none = plans.get(cell)
-        module = cell.module if plan_or_none is None else cell.module.visit(_Applier(plan_or_none, facts))
+        module = cell.module.visit(_Applier(plan, facts)) if cell in touched else cell.module
         code[cell.number] = module.code
     ordered = tuple(sorted(changes, key=lambda c: (c.place.cell, c.place.line) if c.place else (0, 0)))
     return Rewritten(code, ordered, tuple(declined), tuple(notes), frozenset(needs))
@@ -105,15 +115,6 @@ def rewrite_first(facts: Facts, rule: Rule, options: Options) -> tuple[Facts, tu
     made = rewrite(facts, [rule], options)
     cells = [cell.with_text(made.code[cell.number]) for cell in facts.cells]
     return Facts.that_train(cells, facts.folders, sharded=options.strategy == "fsdp"), made.changes
-
-
-def _plan_of(plans: dict[CodeCell, _Plan], facts: Facts, statement: Statement) -> _Plan:
-    """Return the plan of a statement's cell; refuse a statement beside which nothing can be put."""
-    if facts.statement(statement) is not statement:
-        raise ValueError(
-            f"{facts.place(statement)}: not a statement of a block, give `facts.statement(node)`"
-        )
-    return plans.setdefault(facts.cell(statement), _Plan())
 
 
 class _Applier(cst.CSTTransformer):
@@ -197,26 +198,21 @@ class _Group:
     pairs: list[tuple[cst.CSTNode, cst.CSTNode]]
 
 
-def _groups(original: Sequence[cst.CSTNode], updated: Sequence[cst.CSTNode], plan: _Plan) -> Iterator[_Group]:
+def _groups(original: Sequence[cst.CSTNode], updated: Sequence[cst.CSTNode], plan: _Plan) -> list[_Group]:
     """Neighbouring statements under one kind of gate, in order; inserts end a group."""
-    group: _Group | None = None
+
+    def is_beside(where: str, node: cst.CSTNode) -> bool:
+        return any(insert.where == where for insert in plan.inserts.get(node, ()))
+
+    groups: list[_Group] = []
     for old, new in zip(original, updated, strict=True):
-        gate = plan.gates.get(old)
-        joined = (
-            group is not None and gate is not None and group.gate is not None and gate.kind == group.gate.kind
-        )
-        if group is not None and joined:
-            previous = group.pairs[-1][0]
-            if not any(i.where == "after" for i in plan.inserts.get(previous, ())) and not any(
-                i.where == "before" for i in plan.inserts.get(old, ())
-            ):
-                group.pairs.append((old, new))
-                continue
-        if group is not None:
-            yield group
-        group = _Group(gate, [(old, new)])
-    if group is not None:
-        yield group
+        gate, last = plan.gates.get(old), groups[-1] if groups else _Group(None, [])
+        is_alike = gate is not None and last.gate is not None and gate.kind == last.gate.kind
+        if is_alike and not is_beside("after", last.pairs[-1][0]) and not is_beside("before", old):
+            last.pairs.append((old, new))
+        else:
+            groups.append(_Group(gate, [(old, new)]))
+    return groups
 
 
 def _parsed(codes: Iterable[str]) -> list[Statement]:
