@@ -287,12 +287,12 @@ class DDPMagics(Magics):
         files = files_written(cwd, since, without=[folder, own])
         outputs = Outputs(files, conversion.script.text)
         result = Result(
-            training.exit_code,
-            training.seconds,
-            folder,
-            conversion.script.text,
-            progress.records,
             files,
+            conversion.script.text,
+            exit_code=training.exit_code,
+            seconds=training.seconds,
+            folder=folder,
+            records=progress.records,
             error="interrupted" if interrupts else sentence,
             facts=closing_facts(progress, training.seconds, outputs, logs=folder / "logs"),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,8 @@ _MOST_LINES = 60  # of a traceback
 _FRAME = re.compile(r'^(?P<indent>\s*)File "(?P<file>[^"]+)", line (?P<line>\d+)(?P<rest>.*)$')
 
 
-@dataclass(frozen=True)
-class Result:
+@dataclass(frozen=True, kw_only=True)
+class Result(Outputs):
     """A training run that %run_ddp has made; bound to ``_ddp``, whether it succeeded or not.
 
     ``exit_code`` is 0, or that of the rank that failed first, or 130 after an interrupt. ``seconds`` is wall
@@ -39,11 +39,9 @@ class Result:
     exit_code: int
     seconds: float
     folder: Path
-    script: str
-    records: list[Record] = field(repr=False)
-    output_files: list[Path] = field(repr=False)
+    records: list[Record]
     error: str | None = None
-    facts: Sequence[tuple[str, str]] = field(default=(), repr=False)
+    facts: Sequence[tuple[str, str]] = ()
 
     @property
     def ok(self) -> bool:
@@ -62,25 +60,6 @@ class Result:
     def losses(self) -> list[tuple[float, float]]:
         """The training losses that were logged, as (step, loss)."""
         return _progress(self.records).curve()
-
-    @property
-    def _outputs(self) -> Outputs:
-        return Outputs(self.output_files, self.script)
-
-    @property
-    def adapter(self) -> Path | None:
-        """The folder with the adapter (or else the whole model) that was saved last, checkpoints aside."""
-        return self._outputs.adapter
-
-    @property
-    def checkpoint(self) -> Path | None:
-        """The last checkpoint of a Trainer."""
-        return self._outputs.checkpoint
-
-    @property
-    def how_to_load(self) -> str:
-        """One line that loads what was trained; empty when nothing was saved."""
-        return self._outputs.how_to_load
 
     def plot(self, *names: str) -> Plot:
         """Return the curves of logged numbers, else of the losses: ``_ddp.plot("learning_rate")``.

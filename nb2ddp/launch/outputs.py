@@ -51,7 +51,7 @@ def files_written(folder: Path, since: float, *, without: Collection[Path] = ())
 class Outputs:
     """The files that a run has written, and the text of its script."""
 
-    files: Sequence[Path]
+    output_files: Sequence[Path]
     script: str = ""
 
     @property
@@ -59,7 +59,7 @@ class Outputs:
         """The folder with the adapter (or else the whole model) that was saved last, checkpoints aside."""
         # modules.json is Sentence Transformers', which have one of each other below it
         for name in ("modules.json", "adapter_config.json", "config.json"):
-            if found := [file for file in self.files if file.name == name and file.exists()]:
+            if found := [file for file in self.output_files if file.name == name and file.exists()]:
                 return max(
                     found, key=lambda f: (not f.parent.name.startswith("checkpoint-"), f.stat().st_mtime)
                 ).parent
@@ -68,7 +68,7 @@ class Outputs:
     @property
     def checkpoint(self) -> Path | None:
         """The last checkpoint of a Trainer."""
-        states = [f for f in self.files if f.name == "trainer_state.json" and f.exists()]
+        states = [f for f in self.output_files if f.name == "trainer_state.json" and f.exists()]
         return max(states, key=lambda file: file.stat().st_mtime).parent if states else None
 
     @property
@@ -94,7 +94,7 @@ class Outputs:
     def folders(self) -> list[tuple[Path, int]]:
         """The uppermost folders that hold what was written, and single files; with the number of files."""
         counts: dict[Path, int] = {}
-        for file in self.files:
+        for file in self.output_files:
             parents = [parent for parent in file.parents if parent.name]
             top = file.parent if file.is_absolute() else parents[-1] if parents else file
             counts[top] = counts.get(top, 0) + 1

@@ -59,7 +59,7 @@ def closing_facts(
     if peak_memory:
         each = ", ".join(f"rank {rank} {size / GIB:.1f} GiB" for rank, size in peak_memory.items())
         known.append(("GPU memory", f"at most {each}"))
-    if outputs.files:
+    if outputs.output_files:
         known.append(("written", _written(outputs)))
     if logs is not None:
         known.append(("logs", str(logs)))

@@ -167,7 +167,7 @@ def pages(text: str) -> dict[str, str]:
         datetime(2026, 1, 1),
         {text: text},
     )
-    result = Result(1, 1.0, Path("x"), "", [], [Path(text)], error=text)
+    result = Result([Path(text)], exit_code=1, seconds=1.0, folder=Path("x"), records=[], error=text)
     assert PLAIN.script is not None
     path = text.replace("\ud83d", "")  # of halves, file names hold those of bytes that are no UTF-8
     live = html.live_html(Progress(), title=text, seconds=1, loads=(), logs={text: path}, state="running")

@@ -239,7 +239,8 @@ def result(folder: Path, *names: str, script: str = "") -> Result:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"task_type": "SEQ_CLS"}))
         files.append(path)
-    return Result(0, 1.0, folder, script, [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}], files)
+    records = [{"step": 1.0, "loss": 2.0}, {"step": 2.0, "loss": 1.0}]
+    return Result(files, script, exit_code=0, seconds=1.0, folder=folder, records=records)
 
 
 def test_each_attribute_of_the_result_that_a_page_names_is_there(tmp_path: Path) -> None:
