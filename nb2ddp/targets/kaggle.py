@@ -183,7 +183,6 @@ def kaggle_bundle(
     setup: str | None,
     support: str | None = None,
     notebook_name: str,
-    requires_gpu: bool = True,
     enable_internet: bool = True,
     nproc: int | None = None,
     accelerator: str = DEFAULT_ACCELERATOR,
@@ -199,7 +198,6 @@ def kaggle_bundle(
     owner: the Kaggle user or organisation; None leaves ``UNKNOWN_OWNER`` in the metadata.
     support: the module that the script imports from beside it, or None.
     setup: a Python script that is run once before the training, or None.
-    requires_gpu: without it the kernel trains on the CPU where there are too few GPUs, instead of stopping.
     nproc: how many processes train; None: as many as the accelerator has GPUs.
     accelerator: one of ``ACCELERATORS``.
     enable_internet: without it ``setup`` is taken to install from attached datasets.
@@ -236,7 +234,6 @@ def kaggle_bundle(
         notebook=notebook_name,
         nproc=nproc,
         accelerator=kind.label,
-        requires_gpu=requires_gpu,
         check_internet=setup is not None and enable_internet,
         tokens=json.dumps({"HF_TOKEN": "optional"} | tokens_read(script)),
         train_for=_train_for(script, timeout),

@@ -201,12 +201,9 @@ time.sleep(999)
 
 @pytest.mark.launch
 @needs_torch
-def test_without_need_for_gpus_the_cpu_will_do(kaggle: Kaggle) -> None:
-    code_, output = kaggle.run(
-        code(
-            "import os\nprint('on', repr(os.environ['CUDA_VISIBLE_DEVICES']))\n", requires_gpu=False, nproc=1
-        )
-    )
+def test_told_to_do_without_gpus_it_runs_on_the_cpu(kaggle: Kaggle) -> None:
+    script = "import os\nprint('on', repr(os.environ['CUDA_VISIBLE_DEVICES']))\n"
+    code_, output = kaggle.run(code(script, nproc=1), NB2DDP_CPU="1")
     assert code_ == 0, output
     assert "on ''\n" in output
     assert "nb2ddp: 1 process on the CPU" in output

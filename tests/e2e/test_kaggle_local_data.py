@@ -171,7 +171,7 @@ def test_no_link_leads_out_of_a_folder_that_is_sent(tmp_path: Path) -> None:
 
 def kernel_code(script: str, names: list[str]) -> str:
     source = {"dataset_sources": ["ada/tiny-data"], "local": ("datasets/ada/tiny-data", names)}
-    return code(script, requires_gpu=False, nproc=1, **source)
+    return code(script, nproc=1, **source)
 
 
 @pytest.mark.launch
@@ -194,7 +194,7 @@ def test_the_kernel_shows_them_under_their_names_and_leaves_none_in_its_output(
         (inner / "data").mkdir(parents=True)
         (inner / "data" / "rows.txt").write_text("three rows")
     script = 'print("read", open("data/rows.txt").read())\n'
-    exit_code, output = kernel.run(kernel_code(script, ["data/rows.txt"]))
+    exit_code, output = kernel.run(kernel_code(script, ["data/rows.txt"]), NB2DDP_CPU="1")
     assert exit_code == 0, output
     assert "read three rows" in output
     assert not list(kernel.work.rglob("rows.txt"))
@@ -203,7 +203,7 @@ def test_the_kernel_shows_them_under_their_names_and_leaves_none_in_its_output(
 @pytest.mark.launch
 def test_a_file_that_is_not_attached_stops_the_kernel_before_it_trains(tmp_path: Path) -> None:
     kernel = Kaggle(tmp_path)
-    exit_code, output = kernel.run(kernel_code("print('trained')\n", ["data/rows.txt"]))
+    exit_code, output = kernel.run(kernel_code("print('trained')\n", ["data/rows.txt"]), NB2DDP_CPU="1")
     assert exit_code == 1
     assert "data/rows.txt is not in datasets/ada/tiny-data" in output
     assert "trained\n" not in output

@@ -78,7 +78,7 @@ def test_the_code_file_is_tidy() -> None:
     for text in (
         code(),
         code(setup="x = 1\n"),
-        code(setup="x = 1\n", requires_gpu=False, enable_internet=False),
+        code(setup="x = 1\n", enable_internet=False),
     ):
         assert "\n\n\n\n" not in text
         assert not [line for line in text.splitlines() if len(line) > 110 or line != line.rstrip()]
