@@ -20,10 +20,8 @@ def imports_of(folder: Path) -> tuple[str, ...]:
 
     Raises NotebookError when there is no script that can be read.
     """
-    from nb2ddp.source.syntax_check import (
-        NOT_PYTHON,
-        parse,
-    )  # LibCST, which the doctor does without elsewhere
+    # LibCST, which the doctor does without elsewhere
+    from nb2ddp.source.syntax_check import NOT_PYTHON, parse
 
     path = folder / SCRIPT
     if not path.is_file():

@@ -67,9 +67,8 @@ class Listener:
         if self._relay is not None:
             self._relay.close()
         self._waiting.clear()
-        if not (
-            self._line_ended or self._quiet
-        ):  # a bar stands there, and what follows has a line of its own
+        # where a bar stands, what follows has a line of its own
+        if not (self._line_ended or self._quiet):
             with contextlib.suppress(OSError, ValueError):
                 print(file=sys.stderr, flush=True)
 

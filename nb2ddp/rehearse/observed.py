@@ -221,9 +221,8 @@ def observe(run: Run) -> list[Rank]:
 
 def _rank(run: Run, number: int) -> Rank:
     ending: Note = next(iter(_notes(run.notes / f"exit-{number}.json")), {})
-    stack = _text(
-        run.notes / f"stack-{number}.txt"
-    ).strip()  # of each thread, innermost call first, the main one last
+    # of each thread, innermost call first, the main one last
+    stack = _text(run.notes / f"stack-{number}.txt").strip()
     return Rank(
         number,
         _notes(run.notes / f"notes-{number}.jsonl"),

@@ -164,7 +164,8 @@ def _note_steps(watch: str, rank: int) -> None:
     from nb2ddp.rehearse.harness import notes
     from nb2ddp.rehearse.harness import watch as harness
 
-    notes.note_in(watch, rank)
+    notes.FOLDER, notes.RANK = watch, rank  # the server's environment says nothing of them
+    os.environ[notes.OWNER] = str(os.getpid())
     harness.watch_steps(torch)
     out = sys.stdout
     printed = os.open(Path(watch) / f"printed-{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -20,36 +20,28 @@ without a seed of its own is found."""
 PLAN: dict[str, Any] = {}
 """The settings of the rehearsal, as `nb2ddp.rehearse.runs` has written them."""
 
-_OWNER = "NB2DDP_REHEARSAL_PID"
-_PATH = os.path.join(FOLDER, f"notes-{RANK}.jsonl")
+OWNER = "NB2DDP_REHEARSAL_PID"
 
 
 def begin() -> None:
     """Read the plan; in the first process of a rank, note its start and dump its stack on SIGUSR1."""
     with open(os.path.join(FOLDER, "plan.json"), encoding="utf-8") as file:
         PLAN.update(json.load(file))
-    if os.environ.setdefault(_OWNER, str(os.getpid())) == str(os.getpid()):
+    if os.environ.setdefault(OWNER, str(os.getpid())) == str(os.getpid()):
         stacks = os.open(os.path.join(FOLDER, f"stack-{RANK}.txt"), os.O_WRONLY | os.O_CREAT)
         faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
         note("start", pid=os.getpid())
 
 
-def note_in(folder: str, rank: int) -> None:
-    """Note in another folder than the environment says, as another rank, in this process: for forked ranks."""
-    global FOLDER, RANK, _PATH
-    FOLDER, RANK, _PATH = folder, rank, os.path.join(folder, f"notes-{rank}.jsonl")
-    os.environ[_OWNER] = str(os.getpid())
-
-
 def is_rank() -> bool:
     """Return whether this process is a rank itself, not one that a rank has started."""
-    return os.environ.get(_OWNER) == str(os.getpid())
+    return os.environ.get(OWNER) == str(os.getpid())
 
 
 def note(kind: str, **values: Any) -> None:
     """Append one event, in a single write: lines of several threads and processes stay whole."""
     line = json.dumps({"kind": kind, "time": time.time(), **values}, default=str) + "\n"
-    file = os.open(_PATH, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    file = os.open(os.path.join(FOLDER, f"notes-{RANK}.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(file, line.encode())
     finally:

@@ -25,9 +25,7 @@ def _digest(text: str) -> str:
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, int | float | str) or hasattr(value, "tolist"):
         return value
-    if hasattr(
-        value, "_fingerprint"
-    ):  # a data set: its rows as they are stored, not the file that holds them
+    if hasattr(value, "_fingerprint"):  # a data set: its rows as they are stored, not their file
         value = value.with_format(None)[:_DIGESTED_ROWS]
     elif hasattr(value, "indices"):  # a part of a data set
         value = list(value.indices)
