@@ -263,6 +263,7 @@ RUNNING_FUNCTIONS = frozenset(
     "subprocess.run subprocess.call subprocess.check_call subprocess.check_output subprocess.Popen "
     "subprocess.getoutput subprocess.getstatusoutput asyncio.create_subprocess_shell asyncio.create_subprocess_exec "
     "requests.post requests.put requests.patch requests.delete httpx.post httpx.put httpx.patch httpx.delete "
+    "dagshub.init dagshub.upload_files dagshub.create_repo "
     "kaggle.api.competition_submit kaggle.api.dataset_create_version kaggle.api.dataset_create_new".split()
 )
 # Train in several threads, so that no seed makes what they give equal twice: all ranks take rank 0's.
@@ -480,6 +481,10 @@ SYSTEM_NUMBERS = frozenset(
 )
 # Packages that keep a run's figures; W&B's, MLflow's and TensorBoard's have rules of their own.
 TRACKERS = frozenset("comet_ml neptune clearml aim swanlab trackio visdom".split())
+# Methods and attributes of their runs whose values rank 0 can send.
+SENT_OF_RUN = re.compile(
+    r"(?:get_)?(?:\w+_)?(?:id|key|hash|url|name|dir|path|parameters(?:_as_dict)?)|fetch\w*|connect(?:_configuration)?"
+)
 # Keywords that tell a function where to write.
 OUTPUTS = frozenset(
     "output output_dir output_path output_file out_dir out_path outdir outfile save_path save_dir dest dest_dir "

@@ -14,7 +14,7 @@ from libcst import matchers as m
 
 from nb2ddp import libraries
 from nb2ddp.analysis import files, modules
-from nb2ddp.analysis.common_paths import changes_state
+from nb2ddp.analysis.common_paths import called_by_all, changes_state
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement, last_name
@@ -202,22 +202,51 @@ def tracks(facts: Facts, call: cst.Call, packages: Collection[str] = libraries.T
 
 
 @asked_once
-def runs_of_rank_0(facts: Facts) -> frozenset[cst.Call]:
-    """Return calls ``task = Task.init()`` of trackers where no value is made of a run: its methods are only called."""
-    early = (c for c in facts.live_calls if isinstance(facts.parent(c), cst.Assign) and tracks(facts, c))
+def runs_of_rank_0(facts: Facts) -> tuple[frozenset[cst.Call], frozenset[cst.BaseExpression]]:
+    """Return calls ``task = Task.init()`` of trackers whose runs rank 0 alone has, and what it sends of them.
+
+    Methods of these runs are called, the notebook's functions get them, and no other value is made of them.
+    """
+    first = (c for c in facts.live_calls if not isinstance(facts.parent(c), (cst.Expr, *_INSIDE)))
+    early = (c for c in first if tracks(facts, c) and _is_followed(facts, c) and not _gives_sent(c.func))
     opened = frozenset(c for c in early if not (facts.is_after_training(c) or is_known_to_module(facts, c)))
-    inside, nodes = (cst.Attribute, cst.Call, cst.Subscript), (*facts.name_loads, *facts.attributes)
-    before = (n for n in nodes if opened and not (facts.is_of_import(n) or facts.is_after_training(n)))
-    uses = ((n, next(p for p in facts.parents(n) if not isinstance(p, inside))) for n in before)
-    kept = [node for node, taker in uses if facts.is_made_of(node, opened) and not m.matches(taker, _DROPS)]
+    nodes = (*facts.name_loads, *facts.attributes) if opened else ()
+    before = [n for n in nodes if not (facts.is_of_import(n) or facts.is_after_training(n))]
+    of_runs = [n for n in before if facts.is_made_of(n, opened)]
+    values = (facts.called(n) or n for n in of_runs if _gives_sent(n) and called_by_all(facts, n))
+    sent = frozenset(v for v in values if not isinstance(facts.parent(v), cst.Expr | cst.AssignTarget))
+    others = (n for n in of_runs if sent.isdisjoint((n, *facts.parents(n))) and not facts.is_made_of(n, sent))
+    kept = [n for n in others if not _is_followed(facts, n)]
     gives = {run for run in opened if any(facts.is_made_of(node, run) for node in kept)}
-    return opened - {run for run in gives if facts.qualified(run.func) != "visdom.Visdom"}  # gives texts
+    runs = opened - {run for run in gives if facts.qualified(run.func) != "visdom.Visdom"}  # gives texts
+    return runs, frozenset(value for value in sent if facts.is_made_of(value, runs))
+
+
+def _gives_sent(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Attribute) and libraries.SENT_OF_RUN.fullmatch(node.attr.value) is not None
+
+
+def _is_followed(facts: Facts, node: cst.CSTNode) -> bool:
+    """Return whether nothing is computed of a run where it stands, but where it is followed: ``log = run.logger()``."""
+    taker = next(p for p in facts.parents(node) if not isinstance(p, _INSIDE))
+    match taker, facts.parent(taker):
+        case cst.Arg(), cst.Call() as call:
+            return bool(facts.called_functions(call))
+        case cst.Return(), _:
+            function = facts.around(taker, cst.FunctionDef)
+            return function is not None and bool(facts.callers(function))
+        case cst.Element(), cst.Tuple() as several:
+            return m.matches(facts.statement(several), _UNPACKS)
+    return m.matches(taker, _DROPS)
 
 
 # What a tracker's module knows, in small letters: no class.
 _OF_MODULE = re.compile(rf"(?:{'|'.join(libraries.TRACKERS)})\.[a-z._\d]+")
-# Where nothing is computed with what a run gives: `logger = run.get_logger()` is followed on.
-_DROPS = m.Expr() | m.AssignTarget() | m.Assign([m.AssignTarget(m.Name() | m.Attribute())], m.Call())
+_INSIDE = (cst.Attribute, cst.Call, cst.Subscript)
+_NAMES = m.Assign([m.AssignTarget(m.Name() | m.Attribute())], m.Call() | m.Name() | m.Attribute())
+_UNPACKS = m.SimpleStatementLine([m.Assign([m.AssignTarget(m.Tuple())])])
+_IS_THERE = m.Comparison(m.Name() | m.Attribute(), [m.ComparisonTarget(m.Is() | m.IsNot(), m.Name("None"))])
+_DROPS = m.Expr() | m.AssignTarget() | m.WithItem() | m.If(m.Name() | m.Attribute()) | _IS_THERE | _NAMES
 
 
 def is_known_to_module(facts: Facts, call: cst.Call) -> bool:

@@ -64,7 +64,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         yield Edit.inside(path, "other ranks work on a copy of the file", f"{helper(facts, 'own_file')}{how}")
     own |= {call: call for call in shared_names(facts) if isinstance(call, cst.Call)}  # which make folders
-    runs = rank_zero_work.runs_of_rank_0(facts)
+    runs, sent = rank_zero_work.runs_of_rank_0(facts)
+    for read in sent:
+        yield from deferring(facts, read, "only rank 0 has a run, and all ranks get what is read of it")
     for run in runs:  # of `Task.current_task().get_logger()`, the first call
         opens = next((c.func for c in facts.calls_in(run.func) if facts.is_of_import(c.func)), run.func)
         own |= dict.fromkeys((run, *facts.calls_in(run.func)), opens)

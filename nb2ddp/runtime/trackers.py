@@ -124,9 +124,9 @@ class _NoWriter:
         _is_of_some_rows()
         return self
 
-    __getitem__ = __setitem__ = __call__
+    __getitem__ = __setitem__ = __enter__ = __call__
     __iter__ = lambda _: iter(())  # noqa: E731
-    __len__ = lambda _: 0  # noqa: E731
+    __len__ = __exit__ = lambda *_: 0
     __bool__ = lambda _: True  # noqa: E731
 
 

@@ -119,7 +119,7 @@ def test_one_rank_removes_what_every_rank_takes_from_a_list(run: Run, ranks: int
 
 
 TRACKED = """
-import os
+import contextlib, os
 class Tracker:
     def __init__(self, name):
         self.file = open(f"{name}.{os.getpid()}", "w")
@@ -130,11 +130,18 @@ class Tracker:
         return self.values[name]
     def logger(self):
         return self.file
+    def __enter__(self):
+        return self
+    def __exit__(self, *error):
+        pass
 task = ddp.on_main_process(Tracker)("p")
 task["losses"] = [1]
 task["losses"].append(2)
 task.logger().write("x")
 task.logger().flush()
+with contextlib.suppress(KeyError), task as same:
+    assert same is task
+    raise KeyError
 note(values=len(task["losses"]), rest=list(task["losses"])[2:])
 """
 

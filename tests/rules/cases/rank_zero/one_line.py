@@ -77,12 +77,8 @@ for b in loader:
 # output
 import aim
 def start():
-    with ddp.in_turn():  # nb2ddp: the ranks write one after another
-        return aim.Run()
+    return ddp.on_main_process(aim.Run)()
 run = start()
 for b in loader:
     llm(b).loss.backward()
-    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
-        if is_main:
-            run.track(b)
-# note, line 2: this writes on every rank, because its result is used
+    run.track(b)

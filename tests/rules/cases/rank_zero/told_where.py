@@ -96,8 +96,80 @@ logger.report_text("begins")
 # case: a tracker's run of which a value is made
 import swanlab
 run = swanlab.init(project="p")
-folder = run.public.run_dir
+settings = dict(run.config)
 # note, line 2: this writes on every rank, because its result is used later
+
+# case: a tracker's run whose name, say, is read
+import neptune
+run = neptune.init_run(project="p")
+key = run["sys/id"].fetch()
+print(run.hash, f"runs/{key}")
+# output
+import neptune
+run = ddp.on_main_process(neptune.init_run)(project="p")
+key = ddp.from_main_process(lambda: run["sys/id"].fetch())
+print(ddp.from_main_process(lambda: run.hash), f"runs/{key}")
+
+# case: a run whose name is read where a rank may not come
+import neptune
+run = neptune.init_run(project="p")
+class Rows:
+    def __getitem__(self, i):
+        return run["sys/id"].fetch()
+# note, line 2: this writes on every rank, because its result is used later
+# note, line 5: this writes on every rank, because the rest of its function needs it
+
+# case: a run that the notebook's functions and classes get
+import neptune
+def train(model, run=None):
+    if run is not None:
+        run["begins"] = True
+class Learner:
+    def __init__(self, model, run):
+        self.model, self.run = model, run
+    def add(self, loss):
+        self.run["loss"].append(loss)
+with neptune.init_run(project="p") as other:
+    other["begins"] = True
+run = neptune.init_run(project="p")
+train(1, run=run)
+learner = Learner(1, run)
+learner.add(1.0)
+# output
+import neptune
+def train(model, run=None):
+    if run is not None:
+        run["begins"] = True
+class Learner:
+    def __init__(self, model, run):
+        self.model, self.run = model, run
+    def add(self, loss):
+        self.run["loss"].append(loss)
+with ddp.on_main_process(neptune.init_run)(project="p") as other:
+    other["begins"] = True
+run = ddp.on_main_process(neptune.init_run)(project="p")
+train(1, run=run)
+learner = Learner(1, run)
+learner.add(1.0)
+
+# case: a run of which a function makes a value, and one that a library gets
+import neptune
+def count(run):
+    return run["begins"] + 1
+run = neptune.init_run(project="p")
+other = neptune.init_run(project="p")
+count(run)
+model = SFTTrainer(model, train_dataset=rows, callbacks=[Logger(other)])
+# note, line 4: this writes on every rank, because its result is used later
+
+# case: a store of runs that a package chooses
+import dagshub
+dagshub.init("rows", "me", mlflow=True)
+# output
+import dagshub
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 runs it
+    if is_main:
+        dagshub.init("rows", "me", mlflow=True)
 
 # case: a tracker's run whose settings are read through its module
 import swanlab
@@ -142,7 +214,12 @@ experiment = comet_ml.Experiment(project_name="p")
 with experiment.train():
     trainer = SFTTrainer(model, train_dataset=rows)
     trainer.train()
-# note, line 2: this writes on every rank, because its result is used later
+# output
+import comet_ml
+experiment = ddp.on_main_process(comet_ml.Experiment)(project_name="p")
+with experiment.train():
+    trainer = SFTTrainer(model, train_dataset=rows)
+    trainer.train()
 
 # case: one that a function returns
 import comet_ml
@@ -152,10 +229,8 @@ experiment = opened()
 # output
 import comet_ml
 def opened():
-    with ddp.in_turn():  # nb2ddp: the ranks write one after another
-        return comet_ml.Experiment(project_name="p")
+    return ddp.on_main_process(comet_ml.Experiment)(project_name="p")
 experiment = opened()
-# note, line 3: this writes on every rank, because its result is used
 
 # case: a file is synchronized, which other ranks do not write
 import os
