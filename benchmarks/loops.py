@@ -43,7 +43,7 @@ from torch.utils.data import DataLoader, TensorDataset
 torch.manual_seed(0)
 device = "cuda" if torch.cuda.is_available() else "cpu"
 """
-TEXTS = """\
+CLASSIFIED = """\
 ids = torch.randint(5, 30000, (STEPS * BATCH, 128))
 mask = (torch.arange(128) < torch.randint(40, 129, (STEPS * BATCH, 1))).long()
 labels = torch.randint(0, 2, (STEPS * BATCH,))
@@ -60,7 +60,7 @@ END = """\
 
 # The variables in capitals are filled in: on CPUs (--cpu) with small numbers.
 LOOPS = {
-    "loss of the model": DATA + TEXTS + OPTIMIZER + """\
+    "loss of the model": DATA + CLASSIFIED + OPTIMIZER + """\
 model.train()
 for ids, mask, labels in loader:
     optimizer.zero_grad()
@@ -70,7 +70,7 @@ for ids, mask, labels in loader:
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
 """ + END,
-    "loss of logits": DATA + TEXTS + OPTIMIZER + """\
+    "loss of logits": DATA + CLASSIFIED + OPTIMIZER + """\
 criterion = torch.nn.CrossEntropyLoss()
 model.train()
 for ids, mask, labels in loader:
@@ -81,7 +81,7 @@ for ids, mask, labels in loader:
     loss.backward()
     optimizer.step()
 """ + END,
-    "accelerate": DATA + TEXTS + OPTIMIZER + """\
+    "accelerate": DATA + CLASSIFIED + OPTIMIZER + """\
 from accelerate import Accelerator
 accelerator = Accelerator(mixed_precision="bf16")
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
@@ -111,6 +111,53 @@ for step, (ids,) in enumerate(loader):
         optimizer.zero_grad()
         print(f"loss {loss.item():.6f}", flush=True)
 """,
+    "gpt": DATA + """\
+tokens = torch.randint(0, VOCABULARY, (STEPS * TEXTS, CONTEXT + 1))
+loader = DataLoader(TensorDataset(tokens), batch_size=TEXTS, shuffle=True)
+
+class Block(torch.nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.qkv, self.out = heads, torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.norms = torch.nn.ModuleList([torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)])
+        self.mlp = torch.nn.Sequential(
+            torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = self.qkv(self.norms[0](x)).view(B, T, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(B, T, C))
+        return x + self.mlp(self.norms[1](x))
+
+class GPT(torch.nn.Module):
+    def __init__(self, width=GPT_WIDTH, heads=GPT_HEADS, layers=GPT_LAYERS):
+        super().__init__()
+        self.tokens, self.places = torch.nn.Embedding(VOCABULARY, width), torch.nn.Embedding(CONTEXT, width)
+        self.blocks = torch.nn.Sequential(*[Block(width, heads) for _ in range(layers)])
+        self.norm, self.head = torch.nn.LayerNorm(width), torch.nn.Linear(width, VOCABULARY, bias=False)
+
+    def forward(self, ids, targets=None):
+        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
+        logits = self.head(self.norm(self.blocks(x)))
+        if targets is None:
+            return logits, None
+        B, T, C = logits.shape
+        logits = logits.view(B * T, C)
+        return logits, torch.nn.functional.cross_entropy(logits, targets.reshape(B * T))
+
+model = GPT().to(device)
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+for (batch,) in loader:
+    x, y = batch[:, :-1].to(device), batch[:, 1:].to(device)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        logits, loss = model(x, y)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+""" + END,
     "images": DATA + """\
 images = torch.randn(4 * IMAGES, 3, SIDE, SIDE)
 labels = torch.randint(0, 10, (4 * IMAGES,))
@@ -150,7 +197,7 @@ for epoch in range(STEPS // 4):
         optimizer.step()
         print(f"loss {loss.item():.6f}", flush=True)
 """,
-    "lightning": DATA + TEXTS + """\
+    "lightning": DATA + CLASSIFIED + """\
 import lightning as L
 
 class Classifier(L.LightningModule):
@@ -184,6 +231,7 @@ LOOPS["fp32"] = (
     .replace("BATCH", "FULL")
 )
 LOOPS["accelerate fp32"] = LOOPS["accelerate"].replace('mixed_precision="bf16"', "").replace("BATCH", "FULL")
+LOOPS["gpt of characters"] = LOOPS["gpt"].replace("VOCABULARY", "CHARACTERS")
 LOOPS["batch norm"] = LOOPS["images"].replace("GroupNorm(8, width)", "BatchNorm2d(width)")
 LOOPS["batch norm fp32"] = (
     LOOPS["batch norm"]
@@ -200,11 +248,24 @@ GPU = {
     "ROWS": 16,
     "LENGTH": 1024,
     "LLAMA": "hidden_size=2048, intermediate_size=5632, num_hidden_layers=12, num_attention_heads=16",
+    "TEXTS": 32,
+    "CONTEXT": 1024,
+    "VOCABULARY": 50304,
+    "CHARACTERS": 65,
+    "GPT_WIDTH": 768,
+    "GPT_HEADS": 12,
+    "GPT_LAYERS": 12,
     "IMAGES": 128,
     "SIDE": 96,
     "WIDTH": 512,
 }
 CPU = GPU | {
+    "TEXTS": 8,
+    "CONTEXT": 32,
+    "VOCABULARY": 512,
+    "GPT_WIDTH": 64,
+    "GPT_HEADS": 2,
+    "GPT_LAYERS": 2,
     "BATCH": 8,
     "FULL": 8,
     "IMAGES": 8,
@@ -219,7 +280,7 @@ CPU = GPU | {
 
 def filled(loop: str, sizes: dict[str, object], ranks: int = 1) -> str:
     """Return a loop's code, with a rank's share of the rows in each batch."""
-    shared = {name: int(str(sizes[name])) // ranks for name in ("BATCH", "FULL", "IMAGES", "ROWS")}
+    shared = {name: int(str(sizes[name])) // ranks for name in ("BATCH", "FULL", "IMAGES", "ROWS", "TEXTS")}
     text = LOOPS[loop]
     for name, value in (sizes | shared).items():
         text = text.replace(name, str(value))
