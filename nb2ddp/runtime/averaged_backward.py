@@ -201,14 +201,12 @@ class _Backward:
         is_last = not self.of_steps[0] == self.of_steps[1] > self.count
         self.defers = not is_last and not _is_in_own_code(r"(?<!autograd)\.grad\b|\bgrad=|['\"]grad['\"]")
 
-    def _buckets(self) -> list[tuple[_Averaging, _Bucket]]:
-        return [(of, bucket) for of in self.armed for bucket in of.buckets]
-
     def launch(self) -> None:
         """Exchange the buckets whose gradients are there, each in its turn."""
         if self.defers:
             return
-        for averaging, bucket in self._buckets()[self.launched :]:
+        buckets = [(of, bucket) for of in self.armed for bucket in of.buckets]
+        for averaging, bucket in buckets[self.launched :]:
             if bucket.left or not averaging.overlaps or self.armed[averaging]:
                 return
             with torch.no_grad():
@@ -238,6 +236,9 @@ class _Backward:
 
     def _exchange(self, armed: dict[_Averaging, bool], launched: int) -> None:
         buckets = [(of, bucket) for of in armed for bucket in of.buckets]
+        # of what is computed whole, and shares a parameter with what is divided, the mean is as right
+        divided_ids = {number for of in armed if not armed[of] for number in of.trained or ()}
+        armed = {of: armed[of] and divided_ids.isdisjoint(of.trained or ()) for of in armed}
         for averaging, bucket in buckets[launched:]:
             with torch.no_grad():
                 bucket.launch(whole=armed[averaging])

@@ -1,0 +1,26 @@
+# said: an embedding that two models share, of which one is computed whole and the other one divided
+class Encoder(nn.Module):
+    def __init__(self, embedding):
+        super().__init__()
+        self.embedding, self.rnn, self.mean = embedding, nn.GRU(8, 8, batch_first=True), None
+    def forward(self, ids):
+        out, _ = self.rnn(self.embedding(ids))
+        self.mean = out.detach().mean(1)
+        return out[:, -1]
+class Decoder(nn.Module):
+    def __init__(self, embedding):
+        super().__init__()
+        self.embedding, self.out = embedding, nn.Linear(16, 30)
+    def forward(self, ids, state):
+        return self.out(torch.cat([self.embedding(ids), state], 1))
+embedding = nn.Embedding(30, 8)
+encoder, decoder = ddp.parallelize(Encoder(embedding)), ddp.parallelize(Decoder(embedding))
+opt = torch.optim.SGD([*encoder.parameters(), *decoder.out.parameters()], lr=0.5)
+for step in range(12):
+    ids = torch.randint(0, 30, (6, 5))
+    state, loss = encoder(ids), 0.0
+    for token in range(4):
+        loss = loss + F.cross_entropy(decoder(ids[:, token], state), ids[:, token + 1])
+    opt.zero_grad(); loss.backward(); opt.step()
+    losses.append(loss.item())
+end(encoder)
