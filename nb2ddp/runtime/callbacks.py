@@ -25,8 +25,9 @@ class _OneDecision:
 def _leave_writing_to_rank_0(trainer: Any) -> None:
     """Let a Trainer, Accelerate and TRL know that this rank is not the main process: it saves, logs and shows nothing.
 
-    Nothing else about the rank is told: random seeds of worker processes, say, are those of process 0. While it
-    computes a micro-batch for all ranks, it is the main process too: what it keeps then is put together.
+    Nothing else about the rank is told: random seeds of worker processes, say, are those of process 0. To Accelerate
+    it is the main process too where no Trainer trains: another one may write, when it is made, what it then reads. The
+    same while it computes a micro-batch for all ranks: what it keeps then is put together.
     """
     from accelerate.state import PartialState
 

@@ -26,7 +26,7 @@ import torch.distributed as dist
 from nb2ddp.runtime.process_signs import _descendants, _stat, _state
 from nb2ddp.runtime.replicas import check_replicas
 from nb2ddp.runtime.run_state import _LIMIT, _PATIENCE, _run, _warn, is_main_process
-from nb2ddp.runtime.script_location import _place
+from nb2ddp.runtime.script_location import _is_notebooks_own, _place
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.store import _beat_of, _end_of, _heard, _rank_ended, _report_end, _second_store, _waiting
 
@@ -56,7 +56,7 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
         if stops:
             time.sleep(3)
             return  # the watchdog has said why; this is what comes of it
-        frames = [frame for frame, _ in traceback.walk_tb(trace)]
+        frames = [frame for frame, _ in traceback.walk_tb(trace) if _is_notebooks_own(frame)]
         place = _place(frames[-1] if frames else None)
         if sender != _run.rank and _shows_it(sender):
             _wait_until_gone(sender)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,6 +97,14 @@ def test_an_exception_of_the_notebooks_own_shows_its_traceback(run: Run, case: s
     assert "Traceback" in ended.ranks[1].err
     assert says in ended.ranks[1].err
     assert "Traceback" not in ended.ranks[0].err
+
+
+def test_an_error_of_compiled_code_is_placed_in_the_script(run: Run) -> None:
+    """Frames that Cython makes know no caller."""
+    pytest.importorskip("pyarrow")
+    ended = run("import pyarrow\nif rank == 1:\n    pyarrow.memory_map('absent')\nddp.from_all_ranks(1)\n")
+    assert ended.codes == [1, 1], ended.text
+    assert re.search(r"rank 1 raised FileNotFoundError at script\.py, line \d+", ended.text), ended.text
 
 
 @pytest.mark.parametrize("waits", ["ddp.from_all_ranks(1)", "torch.distributed.barrier()"])
