@@ -134,7 +134,8 @@ GIVES_DATA = re.compile(
     r"(?:\w+\.)+(?:"
     r"_*(?=[a-z])\w*(?:(?<!meta)data(?:sets?)?|corp(?:us|ora)|loaders?)(?:_(?!args|config|info|names?)\w+)?"
     r"|[A-Z]\w*(?:Dataset(?:Loader)?|Data(?:Module|Loader)|Corpus)"
-    r"|(?=[A-Z])\w*(?:Data(?![a-z])|Dataset|DataModule|Corpus)\w*\(\)\.(?:load|prepare|download|set_?up|process|fetch)(?:_\w+)?)"
+    r"|(?=[A-Z])\w*(?:Data(?![a-z])|Dataset|DataModule|Corpus)\w*\(\)\.(?:load|prepare|download|set_?up|process|fetch)(?:_\w+)?"
+    r"|[A-Z]\w*\(\)\.(?:prepare_data|setup))"
 )
 # Classes of data sets whose constructor downloads and processes files for the notebook's own class.
 PREPARING_CLASSES = frozenset(

@@ -104,6 +104,26 @@ with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others r
     data.load(name="small")
 data.plot()
 
+# case: a data module whose class does not say so, by the methods of Lightning's
+from schnetpack.datasets import QM9
+molecules = QM9("qm9.db", num_train=32)
+molecules.prepare_data()
+molecules.setup("fit")
+molecules.plot()
+# output
+from schnetpack.datasets import QM9
+molecules = QM9("qm9.db", num_train=32)
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    molecules.prepare_data()
+    molecules.setup("fit")
+molecules.plot()
+
+# case: an object that is set up with what it is to hold
+from lab import Fabric
+model = torch.nn.Linear(2, 2)
+fabric = Fabric()
+model = fabric.setup(model)
+
 # case: vectors of words that a field of a library fetches
 from torchtext.data import Field
 words = Field()
