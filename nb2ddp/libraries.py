@@ -491,6 +491,10 @@ OUTPUTS = frozenset(
     "output output_dir output_path output_file out_dir out_path outdir outfile save_path save_dir dest dest_dir "
     "destination dst target_dir".split()
 )
+# Functions and methods of libraries whose names say that they save.
+SAVES = re.compile(
+    r".*\.save_(?:checkpoints?|ckpt|recovery|weights|snapshot|images?|video|results?|plots?|figures?)"
+)
 # Functions of libraries whose names say that they move or unpack files, or install something.
 REARRANGES = re.compile(r".*\.(?:(?:reorg|unzip|unpack|untar|extract)(?:anize)?(?:_\w+)?|install_\w+)")
 # Packages whose functions compute: what they give is the same wherever they are given the same.

@@ -70,7 +70,9 @@ def _changing(_: Facts, *, names: bool) -> Solver[tuple[Facts, cst.CSTNode], boo
             return True
         acts = (c for c in facts.calls_in(node) if called and names and isinstance(facts.parent(c), cst.Expr))
         owners = (root_of(c.func) for c in acts if facts.method(c) not in libraries.KEEPING_METHODS)
-        for name in facts.changes_in(node).union(map(cst_nodes.code_of, owners)) if called or names else ():
+        seen = {root_of(c.func) for c in facts.calls_in(node) if any(modules.functions_of(facts, c))}  # below
+        changed = facts.changes_in(node) - set(map(cst_nodes.code_of, seen))
+        for name in changed.union(map(cst_nodes.code_of, owners)) if called or names else ():
             own = [b for b in facts.bindings(name) if called and b.scope is facts.scope(node)]
             given = any(isinstance(of, _GIVEN) for b in own for of in (b.node, b.value))
             if given or not (own or all(facts.contains(node, b.node) for b in facts.bindings(name))):

@@ -127,6 +127,7 @@ def writes(facts: Facts, call: cst.Call) -> bool:
 def gives_plain(facts: Facts, call: cst.Call) -> bool:
     """Return whether other ranks can get the result of a call: a text, a number, a program that has been started."""
     is_plain = facts.qualified(call.func) in libraries.PLAIN_RESULTS or starts_program(facts, call)
+    is_plain |= _saves(facts, call)
     sends = last_name(call.func) not in libraries.OPEN_RESULTS and _sends(facts, call)
     return is_plain or sends or _changes_hub(facts, call) or facts.fetches_artifact(call)
 
@@ -190,7 +191,16 @@ def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
         return facts.kind(facts.owner(call)) not in ("trainer", "accelerator")  # which write once
     if name == libraries.LOG_SINK:
         return kept_open(facts, call) is not None
-    return any(test(facts, call) for test in (tracks, _is_told_where, maps_file, _opens_to_write))
+    return any(test(facts, call) for test in (tracks, _saves, _is_told_where, maps_file, _opens_to_write))
+
+
+def _saves(facts: Facts, call: cst.Call) -> bool:
+    """Match ``saver.save_checkpoint(epoch)`` of a library out of sight, whatever it gives: its name says so."""
+    owner, method = facts.owner(call), facts.method(call)
+    names = facts.function_names(call) or {f"{made}.{method}" for made in facts.origins(owner or call)}
+    is_known = facts.called_functions(call) or any(modules.functions_of(facts, call))
+    meets = facts.kind(owner) in ("trainer", "accelerator", "lightning")
+    return any(map(libraries.SAVES.fullmatch, names)) and not (is_known or meets)
 
 
 def tracks(facts: Facts, call: cst.Call, packages: Collection[str] = libraries.TRACKERS) -> bool:

@@ -176,9 +176,13 @@ def _running(facts: Facts, call: cst.Call, why: str) -> Iterator[Finding]:
 
     Elsewhere each rank runs its own: in a reward, or where a dataset makes its rows.
     """
-    statement = facts.statement(call)
+    statement, skipped = facts.statement(call), _may_be_skipped(facts, call)
+    ifs = (p for p in facts.parents(call) if isinstance(p, cst.If) and files.looks_at_files(facts, p.test))
+    whole = next(ifs, None) if skipped == "file" else None  # rank 0 looks, too
+    if whole and isinstance(facts.parent(whole), cst.IndentedBlock) and not parts_ranks(facts, whole):
+        statement, skipped = whole, _may_be_skipped(facts, whole)
     meets = facts.runs(statement, facts.needs_all)
-    if meets or not called_by_all(facts, call) or _may_be_skipped(facts, call):
+    if meets or not called_by_all(facts, call) or skipped:
         if facts.fetches_artifact(call):
             yield Note(f"{why}: download the artifact in a cell, and pass its folder on", call)
         return
@@ -191,7 +195,7 @@ def _running(facts: Facts, call: cst.Call, why: str) -> Iterator[Finding]:
         yield Note("this runs on every rank, because its result is used", call)
 
 
-def _may_be_skipped(facts: Facts, call: cst.Call) -> Literal["", "file", "error"]:
+def _may_be_skipped(facts: Facts, call: cst.Call | cst.If) -> Literal["", "file", "error"]:
     """Return why a rank may not come to a call: one that comes later finds a file, or one catches no error."""
     inner: cst.CSTNode = call
     for parent in facts.parents(call):

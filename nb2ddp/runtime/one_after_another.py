@@ -102,7 +102,7 @@ class _Files:
             return
         self.thread = 0  # what is done here is not looked at
         with contextlib.suppress(Exception):
-            for path in args[: 2 if event == "os.rename" else 1]:
+            for path in args[: 2 if event in ("os.rename", "os.link", "os.symlink") else 1]:
                 self._keep(os.path.abspath(os.fsdecode(path)), copies=event == "open")
         self.thread = threading.get_ident()
 
@@ -156,7 +156,7 @@ def _see_files() -> list[_Files]:
     def hook(
         event: str,
         args: tuple[Any, ...],
-        events: tuple[str, ...] = ("open", "os.mkdir", "os.rename", "os.remove"),
+        events: tuple[str, ...] = ("open", "os.mkdir", "os.rename", "os.link", "os.symlink", "os.remove"),
     ) -> None:
         if seeing and event in events:
             seeing[-1].see(event, args)

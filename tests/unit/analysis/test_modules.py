@@ -121,6 +121,23 @@ def test_what_changes_values_too_every_rank_runs_in_its_turn(tmp_path: Path, bod
     assert "with ddp.in_turn():" in code_of(beside(tmp_path, {"files.py": module}, *cells))
 
 
+@pytest.mark.parametrize(("body", "is_turn"), [("pass", False), ("self.rows += [row]", True)])
+def test_a_method_is_judged_by_its_body_and_not_by_its_name(tmp_path: Path, body: str, is_turn: bool) -> None:
+    """A set's add() would change it; this one writes only, and what it writes unseen, in C++, is no turn's."""
+    log = f"""
+        import pyarrow.parquet
+        class Log:
+            def __init__(self):
+                self.rows = []
+            def add(self, row):
+                pyarrow.parquet.write_table(row, "rows")
+                {body}
+    """
+    use = "import logs\nlog = logs.Log()\nlog.add(1);\nlog.add(2);"
+    code = code_of(beside(tmp_path, {"logs.py": log}, use, TRAIN))
+    assert (f"{GATE}log.add(1)" in code, "ddp.in_turn()" in code) == (not is_turn, is_turn)
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -397,6 +397,17 @@ HANDLED = {
         note(read=open("log").read(), left=sorted(name for name in os.listdir() if name[0] == "l"))
         assert open("log").read() == "x"
     """,
+    "files that a turn links to another name": """
+        import os
+        open("last", "w").write("x") if ddp.is_main_process else None
+        with ddp.in_turn():
+            os.link("last", "best")
+            os.symlink("last", "newest")
+            with open("best", "a") as file:
+                file.write("y")
+        note(read=open("newest").read(), best=open("best").read(), left=sorted(os.listdir()).count("best"))
+        assert os.path.islink("newest")
+    """,
     "a folder that a turn makes and goes into": """
         import os
         with ddp.in_turn():

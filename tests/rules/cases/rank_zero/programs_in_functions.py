@@ -183,3 +183,30 @@ if not os.path.exists("rows.jsonl"):
     made = subprocess.run(["make", "rows"])
     if made.returncode:
         raise SystemExit(1)
+
+# case: below a test for a file, in a function
+def begin(folder, again):
+    if os.path.exists(folder):
+        print("again")
+        os.system(f"rm -rf {folder}")
+    elif again:
+        if os.path.exists("old"):
+            os.system("rm -rf old")
+    if os.path.exists("state"):
+        state = subprocess.run(["make", "state"])
+        return state
+begin("out", True)
+# output
+def begin(folder, again):
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 runs it
+        if is_main:
+            if os.path.exists(folder):
+                print("again")
+                os.system(f"rm -rf {folder}")
+            elif again:
+                if os.path.exists("old"):
+                    os.system("rm -rf old")
+    if os.path.exists("state"):
+        state = subprocess.run(["make", "state"])
+        return state
+begin("out", True)

@@ -268,6 +268,35 @@ def note(window, value):
     plots.line(X=[1], Y=[value], win=window, update="append")
 note(window, 3)
 
+# case: names that say that something is saved, of an object and a function out of sight
+from timm.utils import CheckpointSaver
+from helpers import save_ckpt
+class Notes:
+    def save_results(self, rows):
+        self.rows = rows
+saver, notes = CheckpointSaver(model, checkpoint_dir="out"), Notes()
+saver.save_checkpoint(0, metric=1.0)
+best, epoch = saver.save_checkpoint(1, metric=0.5)
+save_ckpt(model, "last")
+notes.save_results([best, epoch])
+trainer = SFTTrainer(notes.rows)
+# output
+from timm.utils import CheckpointSaver
+from helpers import save_ckpt
+class Notes:
+    def save_results(self, rows):
+        self.rows = rows
+saver, notes = CheckpointSaver(model, checkpoint_dir="out"), Notes()
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        saver.save_checkpoint(0, metric=1.0)
+best, epoch = ddp.from_main_process(lambda: saver.save_checkpoint(1, metric=0.5))
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        save_ckpt(model, "last")
+notes.save_results([best, epoch])
+trainer = SFTTrainer(notes.rows)
+
 # case: a name that says that files are moved
 from d2l import torch as d2l
 def prepare(folder):
