@@ -167,8 +167,18 @@ def _each_in_turn(facts: Facts, call: cst.Call, statement: Statement, why: str) 
         yield _of_rank_0(facts, path)
     elif _moves(facts, call):
         yield Edit.inside(call.func, rank_zero_work.WRITES, helper(facts, "on_main_process"))
-    elif not writes or (facts.scope(call) is not None and rank_zero_work.tracks(facts, call)):
+    elif (
+        not writes
+        or (facts.scope(call) is not None and rank_zero_work.tracks(facts, call))
+        or modules.runs(facts, call, _writes_unseen)
+    ):
         yield Note(f"this {'writes' if writes else 'runs'} on every rank, because its result is used", call)
+
+
+def _writes_unseen(facts: Facts, call: cst.Call) -> bool:
+    """Match programs and what writes by C++: Python does not see the files, so a turn's are not put back."""
+    unseen = ("to_parquet", "to_feather", "write_table", "write_parquet")
+    return facts.method(call) in unseen or facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS
 
 
 def _running(facts: Facts, call: cst.Call, why: str) -> Iterator[Finding]:

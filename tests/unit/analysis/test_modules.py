@@ -134,8 +134,10 @@ def test_a_method_is_judged_by_its_body_and_not_by_its_name(tmp_path: Path, body
                 {body}
     """
     use = "import logs\nlog = logs.Log()\nlog.add(1);\nlog.add(2);"
-    code = code_of(beside(tmp_path, {"logs.py": log}, use, TRAIN))
+    converted = beside(tmp_path, {"logs.py": log}, use, TRAIN)
+    code, said = code_of(converted), [note.why for note in converted.notes]
     assert (f"{GATE}log.add(1)" in code, "ddp.in_turn()" in code) == (not is_turn, is_turn)
+    assert any("this writes on every rank, because its result is used" in text for text in said) == is_turn
 
 
 @pytest.mark.parametrize(
