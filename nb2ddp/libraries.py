@@ -280,6 +280,8 @@ SESSIONS = frozenset(
     "smtplib.SMTP smtplib.SMTP_SSL google.cloud.storage.Client pymongo.MongoClient boto3.client boto3.resource "
     "boto3.Session google.cloud.bigquery.Client slack_sdk.WebClient slack_sdk.web.WebClient".split()
 )
+# Packages of functions and classes that ask servers.
+ASKS_SERVER = re.compile(r"(?:requests|httpx|aiohttp|urllib3|urllib\.request)\.")
 # Their methods that send something.
 SENDING_METHODS = frozenset(
     "post put patch delete sendmail send_message upload_from_filename upload_from_file upload_from_string upload_file "

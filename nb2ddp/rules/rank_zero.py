@@ -133,7 +133,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if used or parts_ranks(facts, statement):
             yield from _each_in_turn(facts, call, statement, why)
         else:
-            yield Gate(statement, "rank-zero-then-wait" if called_by_all(facts, call) else "rank-zero", why)
+            by_all = called_by_all(facts, call)
+            statement = _fetching_loop(facts, statement) if by_all else statement
+            yield Gate(statement, "rank-zero-then-wait" if by_all else "rank-zero", why)
 
 
 def _own_files(facts: Facts) -> Iterator[tuple[cst.Call, cst.BaseExpression | None]]:
@@ -203,6 +205,20 @@ def _running(facts: Facts, call: cst.Call, why: str) -> Iterator[Finding]:
         yield from _on_rank_0(facts, call, why)
     else:
         yield Note("this runs on every rank, because its result is used", call)
+
+
+def _fetching_loop(facts: Facts, statement: Statement) -> Statement:
+    """Return the loop around a statement that asks servers, of which one may fail on a rank alone; else that."""
+
+    def fetches(call: cst.Call) -> bool:
+        made_by = (facts.qualified(call.func), *facts.origins(facts.owner(call) or call.func))
+        return any(map(libraries.ASKS_SERVER.match, made_by))
+
+    loop, last = facts.loop(statement), facts.last_collective
+    if loop is None or facts.scope(loop) is not facts.scope(statement) or not facts.runs(loop, fetches):
+        return statement
+    used = last is not None and facts.scope(loop) is None and is_used_later(facts, loop, last)
+    return statement if used or parts_ranks(facts, loop) or facts.runs(loop, facts.is_for_all) else loop
 
 
 def _may_be_skipped(facts: Facts, call: cst.Call | cst.If) -> Literal["", "file", "error"]:
@@ -313,7 +329,7 @@ def _while_training(
 ) -> Iterator[Finding]:
     """Gate a write in a function; ``apart`` says that a rank which skips it would go another way."""
     if all_call and not apart:
-        yield Gate(statement, "rank-zero-then-wait", rank_zero_work.WRITES)
+        yield Gate(_fetching_loop(facts, statement), "rank-zero-then-wait", rank_zero_work.WRITES)
     elif rank_zero_work.kept_open(facts, call) is not None:
         yield _of_rank_0(facts, rank_zero_work.kept_open(facts, call))
     elif not all_call and rank_zero_work.reads_back(facts, call):
