@@ -46,10 +46,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class TooLarge:
-    """The model does not fit on the GPUs: GiB that one needs, and has, and the strategy that makes room."""
+    """The model does not fit on the GPUs: the strategy that makes room."""
 
-    needed: float
-    available: float
     strategy: Strategy
 
 

@@ -66,8 +66,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             fits = "" if least > options.gpu_memory else "; the smaller one fits"
             strategy, advice = _advice(facts, options, estimate)
             why = f"{estimate}, which has {options.gpu_memory:g} (--gpu-memory){fits}. {advice}"
-            data = TooLarge(least, options.gpu_memory, strategy) if not fits else None
-            yield Note(why, estimate.call, data)
+            yield Note(why, estimate.call, None if fits else TooLarge(strategy))
     if options.strategy == "fsdp":
         yield from _gathered(facts, options)
 
