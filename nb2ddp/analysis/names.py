@@ -73,10 +73,8 @@ class Names(Tree):
 
     @cached_property
     def _definitions(self) -> dict[str, list[Binding]]:
-        return {
-            name: [b for b in bindings if isinstance(b.node, cst.FunctionDef | cst.ClassDef)]
-            for name, bindings in self.collected.bindings.items()
-        }
+        named = (b for bs in self.collected.bindings.values() for b in bs)
+        return grouped((b.name, b) for b in named if isinstance(b.node, cst.FunctionDef | cst.ClassDef))
 
     def definitions(self, name: str) -> Sequence[Binding]:
         """Return the bindings of a name by ``def`` and ``class``, in order, methods included."""

@@ -76,11 +76,6 @@ def _tests_rank_0(facts: Facts, node: cst.Attribute) -> bool:
     return "accelerator" not in (facts.kind(owner), facts.kind(root_of(owner)))
 
 
-def asks_for_rank(facts: Facts, node: cst.CSTNode) -> bool:
-    """Return whether an expression is made of what a process is told of ranks."""
-    return facts.is_made_of(node, frozenset(questions(facts)))
-
-
 def collectives(facts: Facts) -> Iterator[cst.Call]:
     """Yield what a notebook that joins a group exchanges between ranks before training ends: ``dist.all_reduce(x)``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -83,25 +83,16 @@ class ShellCall:
 
 
 @asked_once
-def shell_calls(facts: Facts) -> tuple[ShellCall, ...]:
+def shell_calls(facts: Facts) -> Sequence[ShellCall]:
     """List every ``get_ipython()`` call, and each ``os.system`` or ``subprocess.run`` that installs."""
-    return tuple(_found(facts))
-
-
-def shell_calls_in(facts: Facts, node: cst.CSTNode) -> Iterator[ShellCall]:
-    """Yield those of `shell_calls` that are inside ``node``."""
-    known = {shell.call: shell for shell in shell_calls(facts)}
-    return (known[call] for call in facts.calls_in(node) if call in known)
-
-
-def _found(facts: Facts) -> Iterator[ShellCall]:
+    found: list[ShellCall] = []
     inner: set[cst.CSTNode] = set()
     for call in facts.calls:
         func = call.func
         if facts.qualified(func) in RUNNERS and call.args:
             text = _given_command(facts, call)
             if text is not None and is_install(text):
-                yield ShellCall(call, "system", text=text)
+                found.append(ShellCall(call, "system", text=text))
             continue
         if isinstance(func, cst.Attribute) and _is_shell(facts, func.value):
             inner.add(func.value)
@@ -110,16 +101,22 @@ def _found(facts: Facts) -> Iterator[ShellCall]:
             if attr in (*_SHELL_METHODS, "getoutput") and texts:
                 computed = cst_nodes.code_of(call.args[0].value) if known[0] is None else ""
                 kind = "output" if attr == "getoutput" else "system"
-                yield ShellCall(call, kind, text=texts[0], computed=computed)
+                found.append(ShellCall(call, kind, text=texts[0], computed=computed))
             elif attr in ("run_line_magic", "magic") and texts and None not in known:
                 name, _, text = " ".join(texts).strip().partition(" ")
-                yield ShellCall(call, "line", name, text.strip())
+                found.append(ShellCall(call, "line", name, text.strip()))
             elif attr == "run_cell_magic" and len(texts) == 3 and None not in known:
-                yield ShellCall(call, "cell", texts[0], texts[1], texts[2])
+                found.append(ShellCall(call, "cell", texts[0], texts[1], texts[2]))
             else:
-                yield ShellCall(call, "other", attr)
+                found.append(ShellCall(call, "other", attr))
         elif _is_get_ipython(facts, call) and call not in inner:
-            yield ShellCall(call, "bare")
+            found.append(ShellCall(call, "bare"))
+    return found
+
+
+def shell_calls_in(facts: Facts, node: cst.CSTNode) -> Sequence[ShellCall]:
+    """Return those of `shell_calls` that are inside ``node``."""
+    return facts.part(node, shell_calls(facts), lambda shell: facts.order(shell.call))
 
 
 def _is_shell(facts: Facts, node: cst.BaseExpression) -> bool:

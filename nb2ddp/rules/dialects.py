@@ -117,7 +117,8 @@ def _is_for_rank_0(facts: Facts, test: cst.If) -> bool:
     if test.orelse is not None or facts.is_after_training(test) or facts.statement(test) is not test:
         return False
     does = [call for call in facts.calls_in(test.body) if not _only_shows(facts, call)]
-    if not does or not ranks.asks_for_rank(facts, test.test) or facts.runs(test, facts.is_for_all):
+    asks = facts.is_made_of(test.test, frozenset(ranks.questions(facts)))
+    if not does or not asks or facts.runs(test, facts.is_for_all):
         return False
     return not (parts_ranks(facts, test) or (facts.scope(test) is None and facts.binds_in(test)))
 

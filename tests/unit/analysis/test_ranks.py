@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nb2ddp.analysis.ranks import are_named, asks_for_rank, collectives, questions, variables
+from nb2ddp.analysis.ranks import are_named, collectives, questions, variables
 from nb2ddp.source.cst_nodes import code_of
 from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import call_to
@@ -61,7 +61,7 @@ def test_what_the_notebook_defines_is_its_own() -> None:
 )
 def test_what_is_made_of_it(code: str, expected: bool) -> None:
     facts = facts_of(START, code)
-    assert asks_for_rank(facts, call_to(facts, "use(").args[0].value) == expected
+    assert facts.is_made_of(call_to(facts, "use(").args[0].value, frozenset(questions(facts))) == expected
 
 
 def test_what_a_group_exchanges_counts_where_the_notebook_joins_one() -> None:
