@@ -18,6 +18,7 @@ from markupsafe import Markup
 from nb2ddp import __version__
 from nb2ddp.conversion.pipeline import Conversion
 from nb2ddp.conversion.report import Entry, batches, folded
+from nb2ddp.conversion.script import Script
 from nb2ddp.ddp_folder import SCRIPT, SETUP
 from nb2ddp.options import Options
 from nb2ddp.page.alignment import Block, Row, aligned
@@ -25,6 +26,7 @@ from nb2ddp.page.highlight import highlighted
 from nb2ddp.rendering import render
 from nb2ddp.rewriting.findings import Change
 from nb2ddp.secrets import masker
+from nb2ddp.source.notebook import Notebook
 
 Sign = Literal["", "~", "+", "-"]
 Kind = Literal["declined", "note", "change"]
@@ -67,8 +69,11 @@ class View:
 
 def page(conversion: Conversion, options: Options, title: str = "") -> str:
     """Return the page of one conversion; ``title`` is the notebook's name unless given."""
-    blocks = aligned(conversion.source, conversion.script) if conversion.source else []
-    hide = _masker(conversion)
+    notebook = conversion.source
+    assert notebook is not None  # there is nothing to show of one that could not be read
+    blocks = aligned(notebook, conversion.script)
+    shown = [conversion.files[name] for name in (SCRIPT, SETUP) if name in conversion.files]
+    hide = masker([*(cell.source for cell in notebook.cells), *shown])  # others are to see the page
     marks = {
         "declined": _marks("declined", conversion.declined, blocks),
         "note": _marks("note", conversion.notes, blocks),
@@ -87,8 +92,7 @@ def page(conversion: Conversion, options: Options, title: str = "") -> str:
         batches=batches(conversion.changes, options.processes),
         memory=[(each.billions, *need) for each in conversion.memory for need in each.needs.items()],
         gpu="a T4" if options.gpu_memory == T4 else "one GPU",
-        has_code=conversion.source is not None,
-        views=_views(conversion, blocks, marks, hide),
+        views=_views(notebook, conversion.script, blocks, marks, hide),
         setup=highlighted(hide(conversion.files[SETUP].removesuffix("\n")))
         if SETUP in conversion.files
         else (),
@@ -96,13 +100,6 @@ def page(conversion: Conversion, options: Options, title: str = "") -> str:
         script=Markup(script),
         policy=_policy(style, script),
     )
-
-
-def _masker(conversion: Conversion) -> Callable[[str], str]:
-    """Return what masks secrets: a page is made to be shown to others."""
-    cells = conversion.source.cells if conversion.source else ()
-    shown = [conversion.files[name] for name in (SCRIPT, SETUP) if name in conversion.files]
-    return masker([*(cell.source for cell in cells), *shown])
 
 
 def _policy(style: str, script: str) -> str:
@@ -159,26 +156,25 @@ def _made_of(rows: Sequence[Row], at: int, others: Collection[int]) -> Iterator[
 
 
 def _views(
-    conversion: Conversion,
+    notebook: Notebook,
+    script: Script | None,
     blocks: Sequence[Block],
     marks: Mapping[str, Sequence[Mark]],
     hide: Callable[[str], str],
 ) -> list[View]:
-    if conversion.source is None:
-        return []
     at: dict[str, list[Mark]] = {}
     for mark in itertools.chain.from_iterable(marks.values()):
         for place in (*mark.lefts, *mark.rights):
             at.setdefault(place, []).append(mark)
-    cells = [cell for cell in conversion.source.cells if cell.kind == "code"]
+    cells = [cell for cell in notebook.cells if cell.kind == "code"]
     code = {cell.number: highlighted(hide(cell.source)) for cell in cells}
-    script = highlighted(hide(conversion.script.text)) if conversion.script else []
+    made = highlighted(hide(script.text)) if script else []
     views = []
     for part, block in enumerate(blocks):
         own = [mark for mark in marks["change"] if mark.entry.cell == block.cell and block.cell]
-        lefts = [_left(row, block, code, at, conversion.script is not None, hide) for row in block.rows]
-        rights = [_right(row, script, at) for row in block.rows]
-        is_changed = bool(own) or (conversion.script is not None and block.changed)
+        lefts = [_left(row, block, code, at, script is not None, hide) for row in block.rows]
+        rights = [_right(row, made, at) for row in block.rows]
+        is_changed = bool(own) or (script is not None and block.changed)
         views.append(View(_title(block, part), is_changed, lefts, rights, own))
     return views
 
