@@ -337,7 +337,7 @@ class _Follower:
                 return first[::-1]
             case "list" | "tuple" | "sorted" | "iter", _, list() | tuple():
                 return first
-        if name in _TRANSFORMS and (isinstance(own, tuple) or isinstance(first, tuple)):
+        if name in (*_SAME, *_TRANSFORMS) and (isinstance(own, tuple) or isinstance(first, tuple)):
             text, *rest = (own, *listed) if isinstance(own, tuple) else listed
             return _transformed(name, text, rest)
         self._note_together([own, *listed, *named.values()], node)
@@ -378,13 +378,9 @@ def _decoded(change: Callable[[str], bytes]) -> Callable[[str], str]:
     return lambda text: change(text).decode("utf-8", "replace")
 
 
-def _same(text: str, *_: str) -> str:
-    return text
-
-
+_SAME = ("decode", "encode", "str", "bytes", "SecretStr", "Path")  # the text stays as it is
 _STRIPS = ("lstrip", "rstrip", "strip", "removeprefix", "removesuffix", "replace")
 _TRANSFORMS: dict[str, Callable[..., str]] = {
-    **dict.fromkeys(("decode", "encode", "str", "bytes", "SecretStr", "Path"), _same),
     **{name: getattr(str, name) for name in (*_STRIPS, "lower", "upper", "swapcase")},
     **dict.fromkeys(
         ("b64decode", "standard_b64decode", "urlsafe_b64decode", "decodebytes", "a2b_base64"),
@@ -404,7 +400,7 @@ def _transformed(name: str, text: Text, rest: Sequence[Any]) -> Any:
         name, words = "rot13", []
     if name == "replace" and (len(words) != 2 or len(_str(text)) * (len(words[1]) + 1) > _MOST_TEXT):
         return text
-    if _TRANSFORMS[name] is _same:
+    if name in _SAME:
         return text
     with suppress(ValueError, TypeError):  # binascii.Error is a ValueError
         return _changed(text, lambda whole: _TRANSFORMS[name](whole, *(words if name in _STRIPS else ())))
