@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import cast
 
 import libcst as cst
 
@@ -67,19 +68,28 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
                 yield Gate(statement, "in-turn", "the ranks prepare the data in turn, for they read it back")
             else:
                 yield Gate(statement, "main-first", "rank 0 prepares the data, the others read its cache")
-                if facts.runs(statement, writes):
-                    facts.runs(statement, run.setdefault)
-    for call in filter(partial(_keeps_look, facts), run):
-        yield from deferring(facts, call, "rank 0 may have made files when the others look")
+            if facts.runs(statement, writes):
+                facts.runs(statement, run.setdefault)
+    looks = dict.fromkeys(look for call in run if (look := _kept_look(facts, call)) is not None)
+    for look in looks:
+        if looks.keys().isdisjoint(facts.parents(look)):
+            yield from deferring(facts, look, "rank 0 may have made files when the others look")
 
 
-def _keeps_look(facts: Facts, call: cst.Call) -> bool:
-    """Match ``n = len(os.listdir(x))``, and ``first = not exists(x)`` where it is read outside of tests, too."""
-    is_line = isinstance(line := facts.statement(call), cst.SimpleStatementLine)  # no branch that reads it
+def _kept_look(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
+    """Return ``len(os.listdir(x))`` whose value is read outside of tests, too; of ``all(exists(f) for f in x)`` all."""
+    line, comprehensions = facts.statement(call), cast("list[cst.BaseComp]", list(facts.loops_to(call)))
+    is_line = isinstance(line, cst.SimpleStatementLine) and all(
+        facts.contains(line, c) for c in comprehensions
+    )
+    if not (is_line and files.is_file_test(facts, call) and called_by_all(facts, call)):
+        return None  # a branch, or a loop of which a rank may go round more often
     uses = (use for b in facts.bindings_in(line) for use in facts.loads_of(b.name))
     kept = any((of := facts.around(use, cst.If)) is None or not facts.contains(of.test, use) for use in uses)
-    looks = files.is_file_test(facts, call) and next(facts.loops_to(call), None) is None
-    return is_line and looks and kept and called_by_all(facts, call)
+    if not (kept or facts.nodes(cst.Return, within=line)):
+        return None
+    whole = [call, *comprehensions][-1]  # no rank can send a generator
+    return facts.around(whole, cst.Call) if isinstance(whole, cst.GeneratorExp) else whole
 
 
 def _keeps_result(facts: Facts, call: cst.Call) -> bool:

@@ -60,3 +60,47 @@ def prepare(folder):
     return load_dataset("json", data_files=names)
 with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
     rows = prepare("made")
+
+# case: comprehensions
+def prepare(names):
+    missing = [n for n in sorted(os.listdir("made")) if not os.path.exists(n)]
+    for n in missing:
+        Path(n).write_text("1")
+    share = sum(os.path.exists(n) or os.path.exists(n + ".x") for n in missing) / len(missing)
+    rows = load_dataset("d", split="train")
+    rows.save_to_disk("kept")
+    if True in missing:
+        return rows, share, {n: len(os.listdir(n)) for n in names}
+    return rows, len(glob.glob("*.x"))
+rows, sizes = prepare(["a", "b"])
+# output
+def prepare(names):
+    missing = ddp.from_main_process(lambda: [n for n in sorted(os.listdir("made")) if not os.path.exists(n)])
+    for n in missing:
+        Path(n).write_text("1")
+    share = ddp.from_main_process(lambda: sum(os.path.exists(n) or os.path.exists(n + ".x") for n in missing)) / len(missing)
+    rows = load_dataset("d", split="train")
+    rows.save_to_disk("kept")
+    if True in missing:
+        return rows, share, ddp.from_main_process(lambda: {n: len(os.listdir(n)) for n in names})
+    return rows, len(ddp.from_main_process(lambda: glob.glob("*.x")))
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    rows, sizes = prepare(["a", "b"])
+
+# case: a comprehension in a loop, and a generator that is kept
+def prepare(folders):
+    for folder in folders:
+        new = [n for n in names if not os.path.exists(f"{folder}/{n}")]
+        Path(folder).write_text(str(new))
+    there = (n for n in names if os.path.exists(n))
+    return load_dataset("d", data_files=there)
+rows = prepare(["a", "b"])
+# output
+def prepare(folders):
+    for folder in folders:
+        new = [n for n in names if not os.path.exists(f"{folder}/{n}")]
+        Path(folder).write_text(str(new))
+    there = (n for n in names if os.path.exists(n))
+    return load_dataset("d", data_files=there)
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    rows = prepare(["a", "b"])
