@@ -233,8 +233,8 @@ class Execution(Calls):
         if not self._sharded or not isinstance(call.func, cst.Attribute):
             return False
         method, owner = call.func.attr.value, call.func.value
-        if method == "save_model":
-            return self.kind(owner) == "trainer"
+        if self.kind(owner) == "trainer":
+            return method in ("save_model", "push_to_hub")
         return method in libraries.GATHERING_METHODS and self.is_sharded(owner)
 
     def is_sharded(self, node: cst.BaseExpression) -> bool:

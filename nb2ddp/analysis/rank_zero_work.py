@@ -188,7 +188,11 @@ def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
     if method in libraries.WRITING_METHODS:
         if method in libraries.WRITING_WITH_PATH and cst_nodes.given(call, 0, "path_or_buf", "buf") is None:
             return False
-        return facts.kind(facts.owner(call)) not in ("trainer", "accelerator")  # which write once
+        kind = facts.kind(
+            facts.owner(call)
+        )  # which write once; others wait for a Trainer that is about to train
+        late = facts.order(call) > min(map(facts.order, facts.collective_statements), default=0)
+        return kind != "accelerator" and not (kind == "trainer" and late)
     if name == libraries.LOG_SINK:
         return kept_open(facts, call) is not None
     return any(test(facts, call) for test in (tracks, _saves, _is_told_where, maps_file, _opens_to_write))

@@ -24,7 +24,25 @@ t = SFTTrainer(llm)
 t.train()
 predictions = t.predict(test)
 
-# case: saving by the Trainer
+# case: saving by the Trainer, for which the other ranks wait once it has trained
+t = SFTTrainer(llm)
+t.save_model("a")
+t.push_to_hub()
+t.train()
+t.save_model("b")
+t.train()
+# output
+t = SFTTrainer(llm)
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        t.save_model("a")
+        t.push_to_hub()
+t.train()
+t.save_model("b")
+t.train()
+
+# case: saving by a Trainer that shards its model
+# flags: --strategy fsdp
 t = SFTTrainer(llm)
 t.save_model("a")
 t.push_to_hub()
