@@ -73,10 +73,17 @@ def _says_what_is_there(facts: Facts, statement: Statement) -> bool:
 
 
 def _is_found(facts: Facts, call: cst.Call, decided: cst.If | cst.IfExp) -> bool:
-    """Return whether another rank finds what a library trains: it names the path. Else it would train in its turn."""
+    """Return whether another rank finds what a library trains: it names the path, its file or the method that does.
+
+    Else it would train in its turn.
+    """
     training = [p for p in (decided.body, decided.orelse) if p and frameworks.trains_whole(facts, p)]
-    codes = (cst_nodes.code_of(part) for part in (*training, *facts.nodes(cst.FunctionDef)))
-    return not training or any(_path(facts, call).strip("()") in code for code in codes)
+    codes = [cst_nodes.code_of(part) for part in (*training, *facts.nodes(cst.FunctionDef))]
+    path = cst_nodes.given(call, 0) or facts.owner(call) or call
+    texts = facts.nodes(cst.SimpleString, within=facts.value(path) or path)[-1:]
+    names = {(cst_nodes.string_value(text) or "").rpartition("/")[2] for text in texts}
+    names |= {_path(facts, call).strip("()"), f".{facts.method(path)}(" if isinstance(path, cst.Call) else ""}
+    return not training or any(name in code for name in names - {""} for code in codes)
 
 
 def _may_make_files(facts: Facts, statement: Statement) -> bool:

@@ -60,3 +60,35 @@ if os.path.exists("trees.txt") and not again:
     trees = joblib.load("trees.txt")
 else:
     trees = LGBMRegressor().fit(rows, labels)
+
+# case: another expression of the same file, and a method that names it
+forest = kept / "trees.txt"
+class Grower:
+    name = "forest"
+    def path(self):
+        return kept / f"{self.name}.txt"
+    def grow(self, folder):
+        trees = LGBMRegressor().fit(rows, labels)
+        joblib.dump(trees, folder / "trees.txt")
+        joblib.dump(trees, self.path())
+        return trees
+grower = Grower()
+trees = joblib.load(forest) if forest.exists() else grower.grow(kept)
+if not grower.path().exists():
+    grower.grow(kept)
+# output
+forest = kept / "trees.txt"
+class Grower:
+    name = "forest"
+    def path(self):
+        return kept / f"{self.name}.txt"
+    def grow(self, folder):
+        trees = LGBMRegressor().fit(rows, labels)
+        joblib.dump(trees, folder / "trees.txt")
+        joblib.dump(trees, self.path())
+        return trees
+grower = Grower()
+with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+    trees = joblib.load(forest) if forest.exists() else grower.grow(kept)
+    if not grower.path().exists():
+        grower.grow(kept)
