@@ -149,15 +149,12 @@ _IN_MEMORY = re.compile(r"""["']sqlite(?:\+\w+)?://(?:/:memory:)?["']""")
 def changes_server(facts: Facts, call: cst.Call) -> bool | None:
     """Match ``cursor.execute("INSERT ...")`` and ``df.to_sql("t", engine)``; None where SQL, say, is not in sight."""
     name = facts.qualified(call.func).rpartition(".")[2] or facts.method(call)
-    clients = (
-        [a.value for a in call.args] if name in libraries.BY_ARGUMENT else [facts.owner(call) or call.func]
-    )
+    given = [a.value for a in call.args]
+    clients = given if name in libraries.BY_ARGUMENT else [facts.owner(call) or call.func]
     made_by = {facts.qualified(call.func)}.union(*map(facts.origins, clients))
-    in_memory = (
-        _IN_MEMORY.fullmatch(text.value) for text in facts.nodes(cst.SimpleString)
-    )  # each rank has its own
-    if not any(map(libraries.CLIENTS.match, made_by)) or any(in_memory):
-        return False
+    texts = (text.value for text in facts.nodes(cst.SimpleString))
+    if not any(map(libraries.CLIENTS.match, made_by)) or any(map(_IN_MEMORY.fullmatch, texts)):
+        return False  # in memory each rank has its own
     first = [cst_nodes.code_of(facts.value(a.value) or a.value) for a in call.args[:1]]
     return libraries.changes_server(name, ", ".join((*first, *map(cst_nodes.code_of, call.args[1:]))))
 

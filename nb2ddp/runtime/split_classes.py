@@ -44,11 +44,10 @@ def _split_class(kind: Any) -> Any:
 
     members: dict[str, Any] = {name: _divided_method(name, of) for name, of in _methods(kind)}
     members |= {"__call__": call, "__reduce_ex__": reduce, "__module__": kind.__module__, "_divides": kind}
-    members["__doc__"] = kind.__doc__
+    members |= {"__doc__": kind.__doc__, "__qualname__": kind.__qualname__}
     equal: dict[str, Any] = {"__eq__": lambda of, x: x is of or x is kind, "__hash__": lambda _: hash(kind)}
     equal |= {"__bases__": property(lambda _: kind.__bases__), "__mro__": property(lambda _: kind.__mro__)}
     made: Any = type("Divided", (type(kind),), equal)(kind.__name__, (kind,), members)
-    made.__qualname__ = kind.__qualname__
     return made
 
 
