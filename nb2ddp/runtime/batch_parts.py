@@ -149,7 +149,7 @@ class _Parts:
                 continue
             leaf = _rows_first(leaf.detach(), self.dims[number])
             if not leaf.is_floating_point() and leaf.dtype is not torch.bool:
-                extremes[number] = [leaf.min().double(), leaf.max().double()]
+                extremes[number] = [*leaf.double().aminmax()]  # PyTorch has none of unsigned integers
             for names, counted in self._counted(leaf):  # (names, rows, ...)
                 kind = torch.float32 if counted.is_floating_point() else torch.int32
                 counts.append(counted.unsqueeze(-1).flatten(2).sum(2, dtype=kind).float())
@@ -192,9 +192,9 @@ def _ignored(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
 
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Return whether the values of a tensor can be counted."""
-    is_dense = tensor.layout is torch.strided and not tensor.is_nested and tensor.numel() > 0
+    is_dense = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
     has_8_bits = tensor.is_floating_point() and tensor.element_size() == 1
-    return is_dense and not has_8_bits and not tensor.is_complex()
+    return is_dense and tensor.numel() > 0 and not has_8_bits and not tensor.is_complex()
 
 
 def _layout(leaves: list[Any], number: int) -> tuple[int, tuple[int | None, ...]]:
