@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from nb2ddp.runtime.figure_values import _UNTRACKED, _appended, _sent
-from nb2ddp.runtime.kept_values import _GROWS, _MOST, _Path, _Place
+from nb2ddp.runtime.kept_values import _GROWS, _MOST, _SIMPLE, _Path, _Place
 from nb2ddp.runtime.random_draws import _NOTHING, _Counts
 from nb2ddp.runtime.value_copies import _ABSENT, _agree
 
@@ -87,6 +87,11 @@ def _changed(before: tuple[_Place, Any] | None, after: tuple[_Place, Any] | None
     if isinstance(value, _GROWS):
         items = _appended(old, value)
         same = type(old) is type(copy) and len(old) == len(copy) and (items is not None and not items)
+        lists = [of for of in (old, copy) if isinstance(of, list)]
+        ids = [[0 if isinstance(item, _SIMPLE) else id(item) for item in of] for of in lists]
+        same |= (
+            len(ids) == 2 and any(ids[0]) and ids[0] == ids[1]
+        )  # numbers beside objects have their own places
         return None if same else _change_to_send(old, copy, items)
     if _agree(old, copy):
         return None

@@ -121,8 +121,9 @@ def _held_in(path: _Path, value: Any, seen: set[int]) -> Iterator[_Place]:
         is_dict, of = isinstance(value, dict), _plain_type(value)
         items = of.__iter__(value)
         pairs = [(key, of.__getitem__(value, key)) for key in items] if is_dict else [*enumerate(items)]
+        every = is_dict or (of is list and not all(isinstance(item, _SIMPLE) for item in value))
         for key, item in pairs:
-            if is_dict or not isinstance(item, _SIMPLE):  # numbers of a list are compared with it
+            if every or not isinstance(item, _SIMPLE):  # a list of numbers alone is compared with all of them
                 yield _Place((*path, key), value, key, item)
     if isinstance(value, _WRAPPERS):
         for name in _WRAPPED:
@@ -200,9 +201,8 @@ def _is_generator(value: Any) -> bool:
     if isinstance(value, torch.Generator | random.Random):
         return not isinstance(value, random.SystemRandom)
     is_numpys = any(kind.__module__.startswith("numpy.random") for kind in type(value).__mro__)
-    return is_numpys and (
-        hasattr(value, "random") or hasattr(value, "random_raw")
-    )  # or gives bits to what does
+    draws = hasattr(value, "random") or hasattr(value, "random_raw")  # or gives bits to what does
+    return is_numpys and draws
 
 
 def _cannot_go_back(value: Any) -> bool:
