@@ -94,4 +94,5 @@ def sets_later(facts: Facts, call: cst.Call) -> bool:
 
 
 def _given(facts: Facts, node: cst.Call | cst.Dict) -> dict[str, cst.BaseExpression]:
-    return {key: value for key, value in pairs_of(node) if key in (*DEFAULTS, GENERATIONS, GENERATING_STEPS)}
+    pairs = (((key or "").replace("per_gpu", "per_device"), value) for key, value in pairs_of(node))
+    return {key: value for key, value in pairs if key in (*DEFAULTS, GENERATIONS, GENERATING_STEPS)}

@@ -27,7 +27,7 @@ def wrap_trainer(trainer: Any, batch: str = "preserve", whole: bool = False) -> 
         if batch == "scale":
             trainer.args.gradient_accumulation_steps *= _run.world_size
         trainer.args.output_dir = from_main_process(lambda: trainer.args.output_dir)  # a temporary one, say
-        size, steps = trainer.args.per_device_train_batch_size, trainer.args.gradient_accumulation_steps
+        size, steps = trainer.args.train_batch_size, trainer.args.gradient_accumulation_steps
         how = "whole on each of" if whole else "in turns on"
         _say(f"batch {size} x {steps}, {how} {_run.world_size} processes = {size * steps} per step")
         _set_random_state(from_main_process(_random_state))

@@ -20,6 +20,11 @@ START = "import dataclasses, functools\nfrom trl import GRPOConfig, KTOConfig, S
             f"SFTConfig({BATCH}=2, {GENERATIONS}=4, seed=1)",
             {BATCH: "2", GENERATIONS: "4"},
         ),
+        (
+            "SFTConfig(per_gpu_train_batch_size=1, per_gpu_eval_batch_size=2)",  # Transformers' older names
+            "SFTConfig(per_gpu_train_batch_size=1, per_gpu_eval_batch_size=2)",
+            {BATCH: "1"},
+        ),
         ("class Mine(SFTConfig): pass\nMine()", "Mine()", {}),
         (
             f"functools.partial(SFTConfig, {ACCUMULATION}=n)",
