@@ -5,6 +5,7 @@ A text is followed from where it is made: it may name a file, or is only shown, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 import libcst as cst
@@ -18,6 +19,8 @@ from nb2ddp.source import cst_nodes
 # What names this process, or what it makes for itself: a folder that a function makes may be meant to be its own.
 _OF_PROCESS = frozenset("tempfile.mkdtemp os.getpid threading.get_ident threading.get_native_id".split())
 _IDS = _OF_PROCESS | libraries.SYSTEM_NUMBERS
+# What asks for a process by its number.
+_LOOKS_UP = re.compile(r"psutil\.|resource\.|signal\.|os\.(?:kill|sched_|[gs]et)")
 # Other calls in such a name: they return the same on every rank, without the other ranks.
 _SETTINGS = "int round range os.environ.get os.getenv pytz.timezone zoneinfo.ZoneInfo"
 _PLAIN = libraries.TEXT_FUNCTIONS | {*_SETTINGS.split()}
@@ -55,9 +58,13 @@ def shared_names(facts: Facts) -> Collection[cst.BaseExpression]:
     found: dict[cst.BaseExpression, None] = {}
     calls = (call for call in facts.live_calls if facts.qualified(call.func) in libraries.CLOCKS | _IDS)
     runs = (node for node in facts.attributes if names_run(facts, node) and not facts.is_dead(node))
+    looked_up = [
+        a.value for c in facts.live_calls if _LOOKS_UP.match(facts.qualified(c.func)) for a in c.args
+    ]
     for source in sorted((*calls, *runs), key=facts.order):
         value = None if facts.is_after_training(source) else _name_around(facts, source)
-        if value is not None and _is_for_all(facts, value):
+        is_number = value is not None and any(facts.is_made_of(argument, value) for argument in looked_up)
+        if value is not None and not is_number and _is_for_all(facts, value):
             found[value] = None
     made = (c for c in facts.live_calls if not facts.is_after_training(c) and _is_named_by_module(facts, c))
     return found | {call: None for call in made if called_by_all(facts, call)}

@@ -50,6 +50,8 @@ NAME = "f'run-{time.time()}'"
         ("class A:\n    base = 'a'\n    run = f'{base}-{time.time()}'", ["f'{base}-{time.time()}'"]),
         ("def own():\n    folder = tempfile.mkdtemp()\nown()", []),  # it may be meant to be the process's own
         ("for i in [1]:\n    os.listdir(f'a-{os.getpid()}')", ["f'a-{os.getpid()}'"]),
+        ("import psutil\npsutil.Process(os.getpid())\npid = os.getpid()\nos.kill(pid, 0)", []),
+        ("random.seed(os.getpid())", ["os.getpid()"]),
         ("print(f'process {os.getpid()}')\nuse(f'a-{os.getpid()}')\ndef use(x):\n    return x", []),
         (
             "def own():\n    a = f'a-{os.getpid()}'\n    os.makedirs(a)\n    return a\nown()",
