@@ -84,7 +84,8 @@ def mode(facts: Facts, call: cst.Call) -> str:
         return "".join(letter for flag, letter in _FLAGS.items() if flag in cst_nodes.code_of(given))
     parts = (given.body, given.orelse) if isinstance(given, cst.IfExp) else (given,)
     texts = [(cst_nodes.string_value(part) or "").partition(":")[0] for part in parts]  # "w:gz"
-    return "".join(text for text in texts if len(text) < 4)
+    reads = isinstance(of := facts.parent(call), cst.Attribute) and of.attr.value.startswith("read")
+    return "".join(text for text in texts if len(text) < 4 and not (reads and "r" in text))  # "r+" at most
 
 
 def is_given_path(facts: Facts, call: cst.Call) -> bool:
@@ -109,12 +110,8 @@ def is_looked_for(facts: Facts, call: cst.Call) -> bool:
 
     Where it may not be called by all ranks, and where its statement does more than make folders, each rank makes it.
     """
-    looks = facts.once(_first_look) < facts.end(call)
-    return looks and makes_folder(facts, call) and _can_be_made_by_one(facts, call)
-
-
-def _first_look(facts: Facts) -> float:
-    return min((facts.order(c) for c in facts.live_calls if is_file_test(facts, c)), default=float("inf"))
+    before = (c for c in facts.live_calls if makes_folder(facts, call) and facts.order(c) < facts.end(call))
+    return any(is_file_test(facts, c) for c in before) and _can_be_made_by_one(facts, call)
 
 
 def _can_be_made_by_one(facts: Facts, call: cst.Call) -> bool:

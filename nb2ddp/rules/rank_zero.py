@@ -163,17 +163,14 @@ def _each_in_turn(facts: Facts, call: cst.Call, statement: Statement, why: str) 
     A rank that skips it would go another way. Lines that are appended only rank 0 writes.
     """
     does = "write" if (writes := why == rank_zero_work.WRITES) else "run it"
+    tells = facts.scope(call) is not None and rank_zero_work.tracks(facts, call)
     yield Gate(statement, "in-turn", f"the ranks {does} one after another")
     path = rank_zero_work.opened(facts, call)
     if path is not None and "a" in files.mode(facts, call):  # each line once
         yield _of_rank_0(facts, path)
     elif _moves(facts, call):
         yield Edit.inside(call.func, rank_zero_work.WRITES, helper(facts, "on_main_process"))
-    elif (
-        not writes
-        or (facts.scope(call) is not None and rank_zero_work.tracks(facts, call))
-        or modules.runs(facts, call, _writes_unseen)
-    ):
+    elif not writes or tells or modules.runs(facts, call, _writes_unseen):
         yield Note(f"this {'writes' if writes else 'runs'} on every rank, because its result is used", call)
 
 

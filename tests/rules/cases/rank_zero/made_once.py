@@ -84,6 +84,11 @@ with open(ddp.own_file(anew=True, path="log.txt"), "a+") as f:
     count = len(f.readlines())
 print(count)
 
+# case: a file that is opened to be changed, and only read
+def encoded(path):
+    return base64.b64encode(io.open(path, "r+b").read())
+print(encoded("a.mp4"), Path("b.mp4").open("rb+").readlines())
+
 # case: a file that is read and written again
 def bump(path):
     with open(path, "r+") as f:
