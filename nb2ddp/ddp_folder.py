@@ -230,12 +230,6 @@ def _holds(folder: Path, contents: Mapping[str, bytes]) -> bool:
     )
 
 
-def _write_file(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    os.chmod(path, 0o755 if data.startswith(b"#!") else 0o644)
-
-
 # ---- replacing the files of a folder ------------------------------------------------------------------
 
 
@@ -275,7 +269,10 @@ def _update(folder: Path, contents: Mapping[str, bytes], *, force: bool) -> None
                 raise OutputError(
                     f"{folder} cannot be written: {parent} is read-only, or a link to elsewhere."
                 )
-            _write_file(staging / (name if name != REPORT else f"{REPORT}.new"), data)
+            path = staging / (name if name != REPORT else f"{REPORT}.new")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            os.chmod(path, 0o755 if data.startswith(b"#!") else 0o644)
         for name in contents:
             if _digest_of(folder / name) not in (_ABSENT, known.get(name)) and (name != REPORT or not known):
                 shutil.copy2(folder / name, _backup(folder / name), follow_symlinks=False)

@@ -14,7 +14,6 @@ from nb2ddp import libraries
 from nb2ddp.analysis import modules
 from nb2ddp.analysis.common_paths import called_by_all, changes_state
 from nb2ddp.analysis.facts import Facts, asked_once
-from nb2ddp.source import cst_nodes
 
 # What names this process, or what it makes for itself: a folder that a function makes may be meant to be its own.
 _OF_PROCESS = frozenset("tempfile.mkdtemp os.getpid threading.get_ident threading.get_native_id".split())
@@ -33,7 +32,7 @@ _APART = cst.Lambda | cst.BaseComp | cst.Dict | cst.List | cst.Set | cst.Tuple |
 def is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
     """Return whether ``value`` is text with a time or an id in it; a time alone is used to measure something."""
     drawn = any(names_run(facts, attribute) for attribute in facts.nodes(cst.Attribute, within=value))
-    is_text = drawn or cst_nodes.holds_text(value)
+    is_text = drawn or bool(facts.nodes(cst.SimpleString, cst.FormattedString, within=value))
     for call in facts.calls_in(value):
         name, method = facts.qualified(call.func), facts.method(call)
         is_id, around = name in _IDS, facts.parent(call)

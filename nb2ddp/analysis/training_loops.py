@@ -104,7 +104,7 @@ def _has_value(facts: Facts, model: cst.BaseExpression, optimizer: cst.Call) -> 
     if facts.binding(root) is None and not facts.is_imported(root.value):
         return False
     loops = facts.nodes(cst.CompFor, within=optimizer)
-    of_loop = any(root.value in cst_nodes.target_names(loop.target) for loop in loops)
+    of_loop = root.value in {name.value for o in loops for name in facts.nodes(cst.Name, within=o.target)}
     if of_loop or (isinstance(model, cst.Attribute) and root.value != "self"):
         return False
     between = (parent for parent in facts.parents(model) if facts.contains(optimizer, parent))

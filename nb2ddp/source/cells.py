@@ -184,8 +184,6 @@ class Walker(cst.CSTVisitor):
                         self._bind_target(element.value, node, values[i].value)
                     else:
                         self._bind_target(element.value, node, value, i)
-            case cst.StarredElement(value=inner):
-                self._bind_target(inner, node, None)
 
     def _on_Assign(self, node: cst.Assign) -> None:
         for target in node.targets:

@@ -288,19 +288,6 @@ def given(call: cst.Call, place: int, *names: str) -> cst.BaseExpression | None:
     return values[place] if place < len(values) else None
 
 
-def target_names(target: cst.CSTNode) -> set[str]:
-    """Collect the names to which a target of an assignment, a loop or a comprehension gives values."""
-    match target:
-        case cst.Name(value=name):
-            return {name}
-        case cst.Tuple(elements=elements) | cst.List(elements=elements):
-            return {name for element in elements for name in target_names(element)}
-        case cst.Element(value=value) | cst.StarredElement(value=value):
-            return target_names(value)
-        case _:
-            return set()
-
-
 def string_value(node: cst.CSTNode | None) -> str | None:
     """Return the text of a plain string literal; None for anything else."""
     if not isinstance(node, cst.SimpleString | cst.ConcatenatedString):
@@ -309,11 +296,6 @@ def string_value(node: cst.CSTNode | None) -> str | None:
         warnings.simplefilter("ignore")
         value = node.evaluated_value
     return value if isinstance(value, str) else None
-
-
-def holds_text(node: cst.CSTNode) -> bool:
-    """Return whether ``node`` contains a string literal."""
-    return bool(matchers.findall(node, matchers.SimpleString() | matchers.FormattedString()))
 
 
 def code_of(node: cst.CSTNode) -> str:
