@@ -17,6 +17,7 @@ from nb2ddp.runtime.script_location import _is_own
 # "not as the first" is no weighting: it marks an argument whose values were all equal and now differ.
 _COUNTED = ("not -100", "not -1", "not 0", "not as the first")
 _COUNTED_OF_FLOATS = ("above 0", "a number")
+_CHECKPOINT = "torch.utils.checkpoint"
 _SMALL_ARGUMENT = 16  # values of a tensor of integers that is not divided
 _MOST_OF_ROW = 4096  # of a row of floats that are all looked at; but their sum is that of all
 
@@ -55,9 +56,9 @@ class _Parts:
     def obstacle(self) -> str:
         """Return why the arguments cannot be divided; "" where they can."""
         plain = (torch.Tensor, list, str, int, float, bool, type(None), torch.dtype, torch.device)
-        seeing = [*torch.overrides._get_current_function_mode_stack(), *(_tensor_hooks() or ())]
-        is_seen = any(_is_own(of.__module__) or of.__module__ == "torch.utils.checkpoint" for of in seeing)
-        if torch._C._len_torch_dispatch_stack() or is_seen:
+        seeing = (*torch.overrides._get_current_function_mode_stack(), *(_tensor_hooks() or ()))
+        kinds = [getattr(of, "__module__", None) for of in seeing]
+        if torch._C._len_torch_dispatch_stack() or any(map(_is_own, kinds)) or _CHECKPOINT in kinds:
             return "a mode or a hook of PyTorch's, a checkpoint around the model say, sees what is computed"
         if torch.autograd.forward_ad._current_level >= 0:
             return "it has derivatives in forward mode"

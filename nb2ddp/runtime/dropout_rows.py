@@ -50,9 +50,7 @@ class _DropoutRows(TorchFunctionMode):
 
     def _recomputed(self) -> bool:
         """Return whether a gradient checkpoint computes here, or something else that saves tensors its own way."""
-        if self.gradients and not torch.is_grad_enabled():
-            return True
-        return bool(_tensor_hooks() != ())
+        return (self.gradients and not torch.is_grad_enabled()) or bool(_tensor_hooks() != ())
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         called = functools.partial(self._dropout, func) if func in _DROPOUTS else func

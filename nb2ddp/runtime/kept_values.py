@@ -201,8 +201,7 @@ def _is_generator(value: Any) -> bool:
     if isinstance(value, torch.Generator | random.Random):
         return not isinstance(value, random.SystemRandom)
     is_numpys = any(kind.__module__.startswith("numpy.random") for kind in type(value).__mro__)
-    draws = hasattr(value, "random") or hasattr(value, "random_raw")  # or gives bits to what does
-    return is_numpys and draws
+    return is_numpys and (hasattr(value, "random") or hasattr(value, "random_raw"))  # which gives bits to it
 
 
 def _cannot_go_back(value: Any) -> bool:

@@ -43,10 +43,8 @@ class _Joins:
 
     def know(self, output: Any, rows: int) -> bool:
         """Return whether an output of this structure was compared; nothing is known of one that comes later."""
-        structure = _structure(output)
-        places = [
-            (leaf, self.places.get((structure, n))) for n, leaf in enumerate(pytree.tree_leaves(output))
-        ]
+        structure, leaves = _structure(output), pytree.tree_leaves(output)
+        places = [(leaf, self.places.get((structure, number))) for number, leaf in enumerate(leaves)]
         is_new = any(at and at[1] is None and leaf.shape[at[0]] > rows for leaf, at in places)
         return structure in self.structures and not is_new
 
@@ -58,9 +56,13 @@ class _Joins:
         structure, kinds = _structure(output), []
         for number, leaf in enumerate(pytree.tree_leaves(output)):
             if isinstance(leaf, torch.Tensor):
-                size, place = [*leaf.shape], self.places.get((structure, number), (0, None))
-                if size and place and size[place[0]] % rows == 0:
-                    size[place[0]] = f"{size[place[0]] // rows} x rows"
+                size, key = [*leaf.shape], (structure, number)
+                if size and (place := self.places.get(key, (0, None))):
+                    several, rest = divmod(size[place[0]], rows)
+                    if not rest:
+                        size[place[0]] = f"{several} x rows"
+                    elif key in self.places:  # as many as are selected, say: not joined with other ranks' own
+                        size[place[0]] = f"{size[place[0]]} of rank {_run.rank}"
                 kinds.append((leaf.dtype, leaf.requires_grad, size))
         return f"{structure} {kinds}"
 
@@ -141,11 +143,12 @@ class _Joins:
                 else:
                     self.errors[key] = ways
             elif rows is not None:
-                difference, own = math.inf, mine[number].detach()
-                for repeats in (False, True) if leaf.shape[rows] > parts.rows else (None,):
-                    if difference > tolerance(leaf):
-                        self.places[key] = rows, repeats
-                        difference = _difference(leaf, _gathered(own, parts, rows, repeats))
+                known, own = self.places.get(key), mine[number]
+                ways_on = (False, True) if leaf.shape[rows] > parts.rows else (None,)
+                found = {(rows, on): _difference(leaf, _gathered(own, parts, rows, on)) for on in ways_on}
+                place = known if known in found else min(found, key=lambda of: found[of])
+                difference = found[place] if not known or known[0] == rows else math.inf
+                self.places[key] = known if known and None in ways_on else place
                 if difference > tolerance(leaf):
                     problem = problem or "rows depend on one another, or lie where none were looked for"
             else:
@@ -213,9 +216,8 @@ def _gathered(own: Any, parts: _Parts, dim: int, repeats: bool | None) -> Any:
     """Return the rows of all ranks, where this rank's are. A collective."""
     each = own.shape[dim] // parts.sizes[_run.rank]
     if repeats:
-        return _apply(_GatherRows, own.unflatten(dim, (each, -1)), parts.sizes, 0, dim + 1).flatten(
-            dim, dim + 1
-        )
+        joined = _apply(_GatherRows, own.unflatten(dim, (each, -1)), parts.sizes, 0, dim + 1)
+        return joined.flatten(dim, dim + 1).clone()  # no view: it may be changed in place
     return _apply(_GatherRows, own, [size * each for size in parts.sizes], 0, dim)
 
 

@@ -79,8 +79,7 @@ def _refill(value: Any, copy: Any) -> None:
         add(value, copy)
     elif isinstance(value, dict) and len(copy) < 2 * _MOST_COMPARED:
         _plain_type(value).clear(value)
-        for key, item in zip(copy[::2], copy[1::2], strict=True):
-            _write(value, key, item)
+        _plain_type(value).update(value, zip(copy[::2], copy[1::2], strict=True))
     elif isinstance(value, io.StringIO):
         value.seek(0)
         value.truncate()

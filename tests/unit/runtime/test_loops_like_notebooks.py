@@ -80,6 +80,7 @@ WITH_WHOLE_BATCHES = (
 )
 # What each call is given decides, or what a batch holds.
 BATCH_BY_BATCH = (
+    "as_many_as_are_selected",
     "checkpointed_from_outside",
     "forward_derivatives",
     "hooks_of_saved_tensors",
