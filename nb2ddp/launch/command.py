@@ -52,10 +52,11 @@ def torchrun_command(
     """
     if nproc < 1:
         raise LaunchError(f"The number of processes must be at least 1, not {nproc}.")
-    for option in torchrun_options:
-        if reason := _refusal(option.split("=")[0].replace("_", "-")):
+    names = [option.split("=")[0].replace("_", "-") for option in torchrun_options]
+    for name, option in zip(names, torchrun_options, strict=True):
+        if reason := _refusal(name):
             raise LaunchError(f"The torchrun option {option} cannot be used here: {reason}.")
-    standalone = [] if sets_rendezvous(torchrun_options) else ["--standalone"]
+    standalone = [] if any(name.startswith(_RENDEZVOUS_OPTIONS) for name in names) else ["--standalone"]
     command = [python, "-m", "torch.distributed.run", *standalone, f"--nproc_per_node={nproc}"]
     command += [*([f"--log-dir={error_dir}"] if error_dir else []), *torchrun_options]
     programs = [*([str(runner)] if runner else []), str(script)]
@@ -64,12 +65,6 @@ def torchrun_command(
     # torchrun fills in ${local_rank} in what it starts; a dollar in a path has to be doubled.
     started = [argument.replace("$", "$$") for argument in (*guard, python, "-u", *programs)]
     return [*command, "--no-python", *started]
-
-
-def sets_rendezvous(torchrun_options: Sequence[str]) -> bool:
-    """Return whether torchrun's options set the rendezvous, as for several machines."""
-    names = (option.split("=")[0].replace("_", "-") for option in torchrun_options)
-    return any(name.startswith(_RENDEZVOUS_OPTIONS) for name in names)
 
 
 def takes_several_hosts(torchrun_options: Sequence[str]) -> bool:

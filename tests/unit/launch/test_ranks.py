@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nb2ddp.errors import LaunchError
-from nb2ddp.launch.command import sets_rendezvous, takes_several_hosts
+from nb2ddp.launch.command import takes_several_hosts, torchrun_command
 from nb2ddp.launch.ranks import held_logs
 
 HOLDS = """
@@ -82,6 +82,9 @@ def test_a_run_of_several_hosts_is_known_by_their_number() -> None:
 
 
 def test_options_of_a_rendezvous_are_known() -> None:
-    assert sets_rendezvous(["--nnodes=2", "--rdzv-backend=c10d"])
-    assert sets_rendezvous(["--master_addr=node1"])
-    assert not sets_rendezvous(["--max-restarts=3"])
+    def is_standalone(*options: str) -> bool:
+        return "--standalone" in torchrun_command(Path("train.py"), nproc=2, torchrun_options=options)
+
+    assert not is_standalone("--nnodes=2", "--rdzv-backend=c10d")
+    assert not is_standalone("--master_addr=node1")
+    assert is_standalone("--max-restarts=3")
