@@ -126,14 +126,8 @@ def subject_of_script(path: Path, script: Path, arguments: Sequence[str] = ()) -
     beside = {
         file.name: _text(file) for file in script.parent.glob("*.py") if file.is_file() and file != script
     }
-    subject = _subject(read_notebook(path), text, beside)
-    reference = subject.reference  # of a script that we made: with the seeds that we gave to what draws
-    if not _SEEDED_START.search(text):
-        seed = None if _SEEDS.search(reference) else _seed_of(tree)
-        reference = ("" if seed is None else _seeding(seed)) + own_code(read_notebook(path))
     return replace(
-        subject,
-        reference=reference,
+        _subject(read_notebook(path), text, beside, _seed_of(tree)),
         handmade=True,
         arguments=tuple(arguments),
         script_files=tuple(_named(script.parent, text)),
@@ -157,7 +151,8 @@ def _text(path: Path) -> str:
         raise RehearsalError(f"{path} cannot be read: {error}.") from None
 
 
-def _subject(notebook: Notebook, script: str, beside: Mapping[str, str]) -> Subject:
+def _subject(notebook: Notebook, script: str, beside: Mapping[str, str], seed: int | None = None) -> Subject:
+    """Return the subject; ``seed``: what a script by hand sets, for a notebook that sets none."""
     from nb2ddp.conversion.task import task_of
 
     if ddp_folder.spreads(script):
@@ -165,7 +160,9 @@ def _subject(notebook: Notebook, script: str, beside: Mapping[str, str]) -> Subj
             f"{notebook.path.name} is converted with --strategy balanced: one process trains on all GPUs, as the "
             "notebook does, and there are no ranks to compare. Rehearse the notebook with --strategy ddp."
         )
-    reference = reference_code(notebook, script)
+    own = own_code(notebook)
+    seeds = seeds_of(script) or ("" if seed is None or _SEEDS.search(own) else _seeding(seed))
+    reference = seeds + own
     code = "\n".join(cell.source for cell in notebook.cells if cell.kind == "code")
     try:
         tree = parse(reference)
@@ -190,11 +187,6 @@ def _facts(notebook: Notebook) -> Facts:
     from nb2ddp.source.cells import parse_cell
 
     return Facts([parse_cell(cell.number, cell.source) for cell in notebook.cells if cell.kind == "code"])
-
-
-def reference_code(notebook: Notebook, script: str) -> str:
-    """Return the notebook's own Python, with the lines that seed it as its script does."""
-    return seeds_of(script) + own_code(notebook)
 
 
 def own_code(notebook: Notebook) -> str:

@@ -22,8 +22,7 @@ from nb2ddp.options import Options
 from nb2ddp.rehearse.evidence import ADVICE
 from nb2ddp.rehearse.harness import models
 from nb2ddp.rehearse.runs import REFERENCE, Settings, prepare
-from nb2ddp.rehearse.subject import reference_code, subject_of
-from nb2ddp.source.notebook import read_notebook
+from nb2ddp.rehearse.subject import subject_of, subject_of_script
 from tests.e2e.test_magic import DATA, LOOP, MODEL, SAVE
 from tests.support import ROOT
 from tests.support.helpers import notebook
@@ -118,7 +117,9 @@ def test_modules_of_a_fresh_conversion_are_those_that_it_writes(tmp_path: Path) 
     ],
 )
 def test_the_reference_is_seeded_as_the_runtime_seeds_the_script(tmp_path: Path, start: str) -> None:
-    code = reference_code(read_notebook(saved(tmp_path, "import numpy\nx = numpy.random.rand()")), start)
+    script = tmp_path / "train_ddp.py"
+    script.write_text(start)
+    code = subject_of_script(saved(tmp_path, "import numpy\nx = numpy.random.rand()"), script).reference
     for line in ("random.seed(7)", "torch.manual_seed(7)", "    numpy.random.seed(7)"):
         assert line in code.splitlines()
     assert code.index("seed(7)") < code.index("x = numpy")
@@ -128,13 +129,13 @@ def test_the_reference_is_seeded_as_the_runtime_seeds_the_script(tmp_path: Path,
 def test_the_reference_is_the_notebook_with_the_seeds_of_its_script(tmp_path: Path) -> None:
     cells = (LOADS, "import random, time\nrandom.seed(time.time())", "!ls", TRAINS)
     path = saved(tmp_path, *cells)
-    script = convert(path).files["train_ddp.py"]
-    code = reference_code(read_notebook(path), script)
+    code = subject_of(path).reference
     assert "random.seed(time.time())" in code
     assert "get_ipython().system('ls')" in code
     ast.parse(code)
-    older = reference_code(read_notebook(path), "ddp.init(seed=7)\n")
-    assert older.startswith("import random\nrandom.seed(7)\n")
+    older = tmp_path / "older.py"
+    older.write_text("ddp.init(seed=7)\n")
+    assert subject_of_script(path, older).reference.startswith("import random\nrandom.seed(7)\n")
 
 
 def test_columns_and_markers_are_those_that_the_notebook_reads(tmp_path: Path) -> None:
