@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.kinds import Key, Kinds
-from nb2ddp.analysis.solver import Solver
+from nb2ddp.analysis.solver import Solver, search
 from nb2ddp.analysis.tree import grouped
 from nb2ddp.source.cells import Binding, CodeCell, last_name, root_of
 
@@ -53,15 +53,7 @@ class Calls(Kinds):
         Answers are kept for each ``label``, so a caller that asks often passes the same function each time.
         """
         if label not in self._labelled:
-
-            def steps(node: cst.CSTNode) -> Generator[cst.CSTNode, bool, bool]:
-                known = label(self, node)
-                for source in self._sources(node) if known is None else ():
-                    if (yield source):
-                        return True
-                return bool(known)
-
-            self._labelled[label] = Solver(steps, False)
+            self._labelled[label] = search(partial(label, self), self._sources)
         return self._labelled[label].solve(node)
 
     def is_made_of(self, node: cst.CSTNode, source: cst.CSTNode | frozenset[cst.CSTNode]) -> bool:

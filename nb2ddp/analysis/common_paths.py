@@ -159,7 +159,7 @@ def _waits(facts: Facts, loop: cst.While) -> bool:
     goes_on = facts.runs(loop, lambda call: facts.is_training(call) or makes_folder(facts, call))
     ways_out = facts.nodes(cst.Break, cst.Return, cst.Raise, within=loop.body)
     ends = [asked.test for node in ways_out if (asked := facts.around(node, cst.If)) is not None]
-    return not goes_on and any(from_outside(facts, test) for test in (loop.test, *ends))
+    return not goes_on and any(facts.carries(test, from_outside) for test in (loop.test, *ends))
 
 
 def _callers(facts: Facts, function: cst.FunctionDef) -> Sequence[cst.Call]:

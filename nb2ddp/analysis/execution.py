@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
 
 import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.calls import Calls
-from nb2ddp.analysis.solver import Solver
+from nb2ddp.analysis.solver import Solver, search
 from nb2ddp.source.cells import CodeCell, Statement, root_of
 from nb2ddp.source.cst_nodes import given, is_word, keyword_of, method_of, string_value, unnamed
 
@@ -41,17 +41,15 @@ class Execution(Calls):
     def _searching(self, wanted: Callable[[cst.Call], object]) -> Solver[cst.CSTNode, bool]:
         """Return what searches a node, and the functions that it calls, for a wanted call."""
 
-        def steps(node: cst.CSTNode) -> Generator[cst.CSTNode, bool, bool]:
-            for site in self._sites_in(node):
-                if isinstance(site, cst.Call) and wanted(site):
-                    return True
-                runs = self.called_functions(site) if isinstance(site, cst.Call) else self.iterated(site.iter)
-                for function in runs:
-                    if (yield function):
-                        return True
-            return False
+        def runs(node: cst.CSTNode) -> bool | None:
+            return any(wanted(site) for site in self._sites_in(node) if isinstance(site, cst.Call)) or None
 
-        return Solver(steps, False)
+        return search(runs, self._functions_in)
+
+    def _functions_in(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """Yield the functions that running ``node`` calls, and the generators that it goes through."""
+        for site in self._sites_in(node):
+            yield from self.called_functions(site) if isinstance(site, cst.Call) else self.iterated(site.iter)
 
     def _sites_in(self, node: cst.CSTNode) -> Sequence[cst.Call | cst.For | cst.CompFor]:
         """Return the calls and loops that running ``node`` runs itself; of a function, those of its body."""

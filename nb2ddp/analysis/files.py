@@ -16,7 +16,6 @@ from nb2ddp.analysis.common_paths import called_by_all, makes_folder, parts_rank
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Statement
 
 _PATH_CLASSES = frozenset("pathlib.Path pathlib.PosixPath pathlib.WindowsPath pathlib.PurePath".split())
 _PATH_MAKERS = _PATH_CLASSES | {"pathlib.Path.cwd", "pathlib.Path.home"}
@@ -26,16 +25,6 @@ _KEEPING_KIND = frozenset({"format", "replace", "rename"})  # of texts and of pa
 _TEXT_MAKERS = frozenset(
     "str os.fspath os.path.join os.path.abspath os.path.expanduser os.path.realpath os.path.normpath".split()
 )
-
-
-def is_path(facts: Facts, node: cst.BaseExpression) -> bool:
-    """Return whether an expression is a Path: ``Path("a") / "b"``, or a name for it."""
-    return facts.carries(node, _path)
-
-
-def is_in_own_folder(facts: Facts, node: cst.BaseExpression) -> bool:
-    """Return whether an expression is a buffer, a temporary file, or a path below a temporary directory."""
-    return facts.carries(node, _is_own)
 
 
 def _names_file(facts: Facts, node: cst.CSTNode, makers: frozenset[str], *, texts: bool) -> bool | None:
@@ -52,11 +41,12 @@ def _names_file(facts: Facts, node: cst.CSTNode, makers: frozenset[str], *, text
     return texts and isinstance(node, cst.BaseString)
 
 
-_path = partial(_names_file, makers=_PATH_MAKERS, texts=False)
+path = partial(_names_file, makers=_PATH_MAKERS, texts=False)
 _path_or_text = partial(_names_file, makers=_PATH_MAKERS | _TEXT_MAKERS, texts=True)
 
 
-def _is_own(facts: Facts, node: cst.CSTNode) -> bool | None:
+def own_folder(facts: Facts, node: cst.CSTNode) -> bool | None:
+    """Label buffers and temporary files and directories, below which paths lie that no other rank knows."""
     match node:
         case cst.BaseExpression() if node in shared_names(facts):
             return False
@@ -124,16 +114,7 @@ def _can_be_made_by_one(facts: Facts, call: cst.Call) -> bool:
     return scope is None and not any(facts.is_read_outside(name, statement) for name in names)
 
 
-def is_numbered(facts: Facts, statement: Statement) -> bool:
-    """Return whether a statement counts to a name that is free yet, and makes a folder then.
-
-    A rank that counts when another one has made its folder would take the next name.
-    """
-    made = (call for call in facts.calls_in(statement) if makes_folder(facts, call))
-    return any(facts.carries(call, _is_counted) for call in made)
-
-
-def _is_counted(facts: Facts, node: cst.CSTNode) -> bool | None:
+def counted(facts: Facts, node: cst.CSTNode) -> bool | None:
     """Label ``n`` of ``while os.path.exists(f"run{n}"): n += 1``, and ``len(os.listdir("runs"))``."""
     match node:
         case cst.Call(func=cst.Name("len")):

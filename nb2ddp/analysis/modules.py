@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import chain
+from itertools import chain, starmap
 
 import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
-from nb2ddp.analysis.solver import Solver
+from nb2ddp.analysis.solver import Solver, search
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import imported_modules, parse_cell
 from nb2ddp.source.module_files import module_file
@@ -93,17 +93,14 @@ def called(facts: Facts, call: cst.Call) -> Iterator[Of]:
 def _search(wanted: Callable[[Facts, cst.Call], object]) -> Callable[[Facts], Solver[Of, bool]]:
     """Return what makes, for a notebook, what tells of a function whether it runs a ``wanted`` call."""
 
-    def steps(key: Of) -> Generator[Of, bool, bool]:
-        facts, function = key
-        for call in facts.calls_in(function.body):
-            if wanted(facts, call):
-                return True
-            for of in called(facts, call):
-                if (yield of):
-                    return True
-        return False
+    def calls(of: Of) -> Iterator[tuple[Facts, cst.Call]]:
+        facts, function = of
+        return ((facts, call) for call in facts.calls_in(function.body))
 
-    return lambda _: Solver(steps, False)
+    def leads(of: Of) -> Iterator[Of]:
+        return chain.from_iterable(starmap(called, calls(of)))
+
+    return lambda _: search(lambda of: any(starmap(wanted, calls(of))) or None, leads)
 
 
 def runs(facts: Facts, call: cst.Call, wanted: Callable[[Facts, cst.Call], object]) -> bool:

@@ -12,23 +12,15 @@ from nb2ddp import libraries
 from nb2ddp.analysis.facts import Facts
 
 
-def from_outside(facts: Facts, node: cst.CSTNode) -> bool:
-    """Return whether an expression's value may differ between ranks, through names, attributes and functions."""
-    return facts.carries(node, _is_from_outside)
-
-
-def by_clock(facts: Facts, node: cst.CSTNode) -> bool:
-    """Return whether an expression's value is made of what this process reads from its clock, or the system draws."""
-    return facts.carries(node, _is_of_clock)
-
-
-def _is_of_clock(facts: Facts, node: cst.CSTNode) -> bool | None:
+def by_clock(facts: Facts, node: cst.CSTNode) -> bool | None:
+    """Label what this process reads from its clock, or the system draws."""
     name = facts.qualified(node.func) if isinstance(node, cst.Call) else ""
     is_own = name in libraries.CLOCKS or name in libraries.SYSTEM_NUMBERS
     return False if name.endswith("from_main_process") else is_own or None
 
 
-def _is_from_outside(facts: Facts, node: cst.CSTNode) -> bool | None:
+def from_outside(facts: Facts, node: cst.CSTNode) -> bool | None:
+    """Label what may differ between ranks."""
     if isinstance(node, cst.Call):
         is_sent = facts.qualified(node.func).endswith("from_main_process")
         return False if is_sent else _asks_outside(facts, node) or None

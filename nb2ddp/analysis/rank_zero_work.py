@@ -294,26 +294,21 @@ def changes_path(facts: Facts, call: cst.Call) -> bool:
     if not isinstance(call.func, cst.Attribute):
         return False
     method, owner = call.func.attr.value, call.func.value
-    if method == "save":
-        return _saves_itself(facts, call, owner)
+    if method == "save":  # image.save("x.png"), of an object that is not of the notebook's own classes
+        if facts.called_functions(call) or facts.kind(owner) in ("trainer", "accelerator"):
+            return False
+        text = cst_nodes.string_value(facts.value(call.args[0].value)) if call.args else None
+        return files.is_given_path(facts, call) and (text is None or not {".", "/"}.isdisjoint(text))
     moves, is_one = method in ("replace", "rename"), [argument.keyword for argument in call.args] == [None]
     if method not in libraries.WRITING_PATH_METHODS or (moves and not is_one):
         return False
-    if files.is_path(facts, owner) or (moves and files.is_path(facts, call.args[0].value)):
+    if facts.carries(owner, files.path) or (moves and facts.carries(call.args[0].value, files.path)):
         return True
     given = {argument.keyword.value for argument in call.args if argument.keyword is not None}
     named = not call.args or bool(given & {"parents", "exist_ok", "missing_ok"})
     of_class = any(name.rpartition(".")[2][:1].isupper() for name in facts.origins(owner))
     own = of_class or cst_nodes.code_of(owner) in ("self", "cls") or facts.called_functions(call)
     return named and not own
-
-
-def _saves_itself(facts: Facts, call: cst.Call, owner: cst.BaseExpression) -> bool:
-    """Match ``image.save("x.png")`` of an object that is not of the notebook's own classes."""
-    if facts.called_functions(call) or facts.kind(owner) in ("trainer", "accelerator"):
-        return False
-    text = cst_nodes.string_value(facts.value(call.args[0].value)) if call.args else None
-    return files.is_given_path(facts, call) and (text is None or not {".", "/"}.isdisjoint(text))
 
 
 # What can write to os.devnull in place of a file.
@@ -350,19 +345,12 @@ def stays_open(facts: Facts, call: cst.Call) -> bool:
     is_kept = isinstance(made, cst.Call) and isinstance(facts.parent(made), cst.Assign | cst.AnnAssign)
     if isinstance(around, cst.Attribute) or (isinstance(around, cst.Arg) and not is_kept):
         return False  # open(...).write(x), json.dump(x, open(...))
-    scope = facts.scope(call)
-    if scope is None:
-        return not _is_closed_before_training(facts, call)
-    return not any(facts.method(other) == "close" for other in facts.calls_in(scope))
-
-
-def _is_closed_before_training(facts: Facts, call: cst.Call) -> bool:
-    """Return whether ``name.close()`` follows ``name = open(...)`` of a cell, with no training in between."""
-    closing = _closing(facts, call)
-    if closing is None:
-        return False
+    if (scope := facts.scope(call)) is not None:
+        return not any(facts.method(other) == "close" for other in facts.calls_in(scope))
+    if (closing := _closing(facts, call)) is None:
+        return True
     first, last = (facts.order(facts.top_statement(node)) for node in (call, closing))
-    return not any(first <= facts.order(statement) <= last for statement in facts.collective_statements)
+    return any(first <= facts.order(statement) <= last for statement in facts.collective_statements)
 
 
 def closing_statement(facts: Facts, call: cst.Call) -> Statement | None:
@@ -462,10 +450,10 @@ def _in_own_folder(facts: Facts, call: cst.Call) -> bool:
     name, function = facts.qualified(call.func), call.func
     of_path = name not in libraries.WRITING_FUNCTIONS | files.OPENING
     if of_path and isinstance(function, cst.Attribute) and function.attr.value in _TO_OWNER:
-        return files.is_in_own_folder(facts, function.value)
+        return facts.carries(function.value, files.own_folder)
     given = call.args[1:] if name in libraries.SOURCE_FIRST | libraries.VALUE_FIRST else call.args
     given = call.args[:1] if name == "shutil.make_archive" else given
-    return any(files.is_in_own_folder(facts, argument.value) for argument in given)
+    return any(facts.carries(argument.value, files.own_folder) for argument in given)
 
 
 # Methods that write to the path that they are called on; rename and replace write to their argument.

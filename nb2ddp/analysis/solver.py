@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -75,3 +75,16 @@ class Solver(Generic[Key, Value]):
                 depths[needed] = len(frames)
                 frames.append(_Frame(needed, self._steps(needed), len(frames), len(unsettled)))
                 answer = None
+
+
+def search(found: Callable[[Key], bool | None], leads: Callable[[Key], Iterable[Key]]) -> Solver[Key, bool]:
+    """Return what tells whether a key, or one that it ``leads`` to, is ``found``; where that is None, look further."""
+
+    def steps(key: Key) -> Generator[Key, bool, bool]:
+        known = found(key)
+        for other in leads(key) if known is None else ():
+            if (yield other):
+                return True
+        return bool(known)
+
+    return Solver(steps, False)

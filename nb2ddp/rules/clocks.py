@@ -21,13 +21,14 @@ of its machine, another process or a thread: a file that says stop, the disk, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import libcst as cst
 from libcst import matchers
 
 from nb2ddp import libraries
+from nb2ddp.analysis.calls import Label
 from nb2ddp.analysis.common_paths import called_by_all, changes_state
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.files import looks_at_files
@@ -63,20 +64,19 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             if _takes(facts, part) or changes_state(facts, part) or facts.runs(part, facts.is_for_all):
                 yield Edit(part, why, partial(cst_nodes.agreed, function=helper(facts, "from_main_process")))
             else:
-                yield from deferring_test(facts, part, why, partial(from_outside, facts))
+                yield from deferring_test(facts, part, why, partial(facts.carries, label=from_outside))
 
 
-def _parts(
-    facts: Facts, test: cst.BaseExpression, asks: Callable[[Facts, cst.CSTNode], bool]
-) -> Iterator[cst.BaseExpression]:
+def _parts(facts: Facts, test: cst.BaseExpression, label: Label) -> Iterator[cst.BaseExpression]:
     """Yield the parts of a test that may come out differently on a rank."""
-    if not asks(facts, test):
+    if not facts.carries(test, label):
         return
-    if isinstance(test, cst.BooleanOperation) and not (asks(facts, test.left) and asks(facts, test.right)):
-        yield from _parts(facts, test.left, asks)
-        yield from _parts(facts, test.right, asks)
+    sides = (test.left, test.right) if isinstance(test, cst.BooleanOperation) else ()
+    if sides and not all(facts.carries(side, label) for side in sides):
+        for side in sides:
+            yield from _parts(facts, side, label)
     elif isinstance(test, cst.UnaryOperation):
-        yield from _parts(facts, test.expression, asks)
+        yield from _parts(facts, test.expression, label)
     else:
         yield test
 

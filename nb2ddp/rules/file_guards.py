@@ -49,8 +49,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if decided is None or statement in seen or facts.is_after_training(call):
             continue
         seen.add(statement)
-        if isinstance(statement, cst.If) and files.is_numbered(facts, statement):
-            continue  # all ranks look for a free name before rank 0 makes the folder: the rule rank-zero sees to that
+        made = (c for c in facts.calls_in(statement) if makes_folder(facts, c))
+        if isinstance(statement, cst.If) and any(facts.carries(c, files.counted) for c in made):
+            # all ranks count to a free name before rank 0 makes the folder, or one would take the next: see rank-zero
+            continue
         deletes = _deletes(facts, statement)
         says = leaves(facts, statement) or _says_what_is_there(facts, statement) or deletes == "and changes"
         parts = (isinstance(decided, cst.If) and says) or not _is_found(facts, call, decided)

@@ -50,9 +50,10 @@ def _of_the_moment(facts: Facts, call: cst.Call, name: str) -> Iterator[Edit]:
     given = [value for value in named if value is not None]
     if name in libraries.SEEDING or facts.method(call) == "manual_seed":
         given += [a.value for a in call.args[:1] if a.keyword is None]
+    drawn = partial(facts.carries, label=by_clock)
     for value in given:
-        if by_clock(facts, value) and value not in shared_names(facts) and called_by_all(facts, call):
-            yield from deferring(facts, value, "every rank must have the same seed", partial(by_clock, facts))
+        if drawn(value) and value not in shared_names(facts) and called_by_all(facts, call):
+            yield from deferring(facts, value, "every rank must have the same seed", drawn)
 
 
 def _draws_alike(facts: Facts, search: cst.Call) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nb2ddp.analysis import rank_zero_work as work
-from nb2ddp.analysis.files import is_given_path, is_in_own_folder, is_numbered, is_path, may_exist
+from nb2ddp.analysis.common_paths import makes_folder
+from nb2ddp.analysis.files import counted, is_given_path, may_exist, own_folder, path
 from tests.support.helpers import facts_of
 from tests.unit.analysis.questions import call_to
 
@@ -41,9 +42,9 @@ def test_what_an_expression_names(code: str, expected: str) -> None:
     facts = facts_of(PATHS, code)
     value = call_to(facts, "use(").args[0].value
     answers = {
-        "path": is_path(facts, value),
+        "path": facts.carries(value, path),
         "file": is_given_path(facts, call_to(facts, "use(")),
-        "own": is_in_own_folder(facts, value),
+        "own": facts.carries(value, own_folder),
     }
     assert [name for name, answer in answers.items() if answer] == expected.split()
 
@@ -102,7 +103,8 @@ def test_a_look_in_another_cell_counts(before: str, alone: bool) -> None:
 )
 def test_a_statement_that_counts_to_a_free_name_is_numbered(code: str, numbered: bool) -> None:
     facts = facts_of(START, code)
-    assert is_numbered(facts, facts.top_statements[-1]) == numbered
+    made = [call for call in facts.calls if makes_folder(facts, call)]
+    assert any(facts.carries(call, counted) for call in made) == numbered
 
 
 def test_only_a_literal_true_lets_a_folder_exist() -> None:

@@ -56,7 +56,7 @@ seen = {"used": used, "steps": 3}
 def test_what_a_test_is_made_of(test: str, expected: bool) -> None:
     facts = facts_of(BEFORE, f"if {test}:\n    pass")
     asked = next(node for cell in facts.cells for node in cell.module.body if hasattr(node, "test"))
-    assert from_outside(facts, asked.test) is expected
+    assert facts.carries(asked.test, from_outside) is expected
 
 
 @pytest.mark.parametrize(
@@ -74,4 +74,4 @@ def test_what_a_test_is_made_of(test: str, expected: bool) -> None:
 def test_what_is_made_of_the_time(code: str, expected: bool) -> None:
     facts = facts_of("import time\nfrom psutil import virtual_memory\nstart = time.time()", code)
     asked = facts.nodes(cst.If)[-1]
-    assert by_clock(facts, asked.test) is expected
+    assert facts.carries(asked.test, by_clock) is expected
