@@ -288,46 +288,15 @@ SENDING_METHODS = frozenset(
     "upload_fileobj put_object insert_one insert_many update_one update_many replace_one delete_one delete_many "
     "bulk_write insert_rows_json chat_postMessage files_upload files_upload_v2".split()
 )
-# Clients of databases, queues and servers, by what they come from; descriptions of tables change nothing.
+# Clients of databases, queues and servers, by what they come from, and what changes something there.
 CLIENTS = re.compile(
-    r"(?:psycopg2?|pymysql|MySQLdb|mysql|mariadb|pyodbc|pymssql|oracledb|cx_Oracle|snowflake|sqlalchemy|sqlmodel|neo4j"
-    r"|redis|elasticsearch|opensearchpy|influxdb_client|kafka|confluent_kafka|pika|http|urllib)\.(?!error|parse)"
-    r"(?!.*(?:Table|MetaData|Column|insert|update|delete|select)$)"
+    r"(?:psycopg2?|pymysql|MySQLdb|mysql|mariadb|pyodbc|pymssql|oracledb|snowflake|sqlalchemy|sqlmodel|neo4j|redis"
+    r"|elasticsearch|influxdb_client|kafka|confluent_kafka|pika)\."
 )
-# Methods that change what their argument is a client of, and methods of clients that change something.
-BY_ARGUMENT = frozenset("to_sql create_all drop_all".split())
-_CHANGE_SERVER = BY_ARGUMENT | frozenset(
-    "add add_all bulk bulk_insert_mappings bulk_save_objects commit copy_expert copy_from delete executemany "
-    "execute_batch execute_values execute_write write_transaction flush flushdb flushall index insert merge update "
-    "update_by_query delete_by_query write append decr decrby expire hdel hincrby hmset hset hsetnx incr incrby lpop "
-    "lpush lrem lset ltrim mset publish basic_publish produce rename rpop rpush sadd send set setex setnx spop srem "
-    "xadd zadd zincrby zrem".split()
+CHANGES_SERVER = frozenset(
+    "commit executemany to_sql execute_values execute_write set setex hset incr lpush rpush xadd publish "
+    "basic_publish produce".split()
 )
-# Methods whose first argument says what they do, and whose results no rank can send.
-OPEN_RESULTS = frozenset("execute run execute_query exec_driver_sql urlopen".split())
-_CHANGING = (
-    r"\b(?:insert|update|delete|create|drop|alter|truncate|replace|merge|copy|grant|revoke|set|remove)\b"
-)
-_TEXT = r"[\w.(]*[\"']+\s*"
-_WHAT_IS_TOLD = {
-    True: rf"(?!.*\breturn){_TEXT}(?:(?:match|optional|unwind)\b.*)?{_CHANGING}|(?:.*\.)?(?:insert|update|delete)\(",
-    False: rf"(?!.*{_CHANGING}.*\breturn){_TEXT}(?:select|show|explain|use|match|get|head)\b|(?:.*\.)?select\(",
-}
-
-
-def changes_server(method: str, told: str) -> bool | None:
-    """Return whether a client's method changes something; None where code of what it is ``told`` does not say.
-
-    Nor does what asks for the rows that it changes: each rank that reads them has to send it.
-    """
-    if method == "urlopen":
-        return re.search(r"data=|^[^,]*,\s*(?!\w+=)", told) is not None
-    if not told or method not in OPEN_RESULTS | {"request"}:
-        return method in _CHANGE_SERVER | OPEN_RESULTS
-    fits = (how for how, code in _WHAT_IS_TOLD.items() if re.match(code, told, re.IGNORECASE | re.DOTALL))
-    return next(fits, None)
-
-
 # Functions and methods of the Hub's client that change something there.
 CHANGES_HUB = re.compile(
     r"(?:upload|create|delete|push|move|update|add|duplicate|merge|request|super_squash)_"

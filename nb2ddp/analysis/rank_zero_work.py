@@ -17,7 +17,7 @@ from nb2ddp.analysis import files, modules
 from nb2ddp.analysis.common_paths import called_by_all, changes_state
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Statement, last_name
+from nb2ddp.source.cells import Statement
 from nb2ddp.source.shell_text import is_install
 
 WRITES = "only rank 0 writes"
@@ -128,35 +128,26 @@ def gives_plain(facts: Facts, call: cst.Call) -> bool:
     """Return whether other ranks can get the result of a call: a text, a number, a program that has been started."""
     is_plain = facts.qualified(call.func) in libraries.PLAIN_RESULTS or starts_program(facts, call)
     is_plain |= _saves(facts, call)
-    sends = last_name(call.func) not in libraries.OPEN_RESULTS and _sends(facts, call)
-    return is_plain or sends or _changes_hub(facts, call) or facts.fetches_artifact(call)
+    return is_plain or _sends(facts, call) or _changes_hub(facts, call) or facts.fetches_artifact(call)
 
 
 def _sends(facts: Facts, call: cst.Call) -> bool:
     """Match ``session.post(...)`` of a service's client, and ``requests.request("POST", ...)``, whatever it is told."""
     name = facts.qualified(call.func).rpartition(".")[2] or facts.method(call)
-    if name not in libraries.SENDING_METHODS | {"request"} or changes_server(facts, call):
-        return bool(changes_server(facts, call))
+    if name not in libraries.SENDING_METHODS | {"request"}:
+        return False
     told = cst_nodes.string_value(facts.value(cst_nodes.given(call, 0, "method"))) or ""
     made_by = {facts.qualified(call.func), *facts.origins(facts.owner(call) or call.func)}
     asks = name == "request" and told.upper() in ("GET", "HEAD")
     return not (asks or made_by.isdisjoint(libraries.SESSIONS))
 
 
-_IN_MEMORY = re.compile(r"""["']sqlite(?:\+\w+)?://(?:/:memory:)?["']""")
-
-
-def changes_server(facts: Facts, call: cst.Call) -> bool | None:
-    """Match ``cursor.execute("INSERT ...")`` and ``df.to_sql("t", engine)``; None where SQL, say, is not in sight."""
-    name = facts.qualified(call.func).rpartition(".")[2] or facts.method(call)
-    given = [a.value for a in call.args]
-    clients = given if name in libraries.BY_ARGUMENT else [facts.owner(call) or call.func]
-    made_by = {facts.qualified(call.func)}.union(*map(facts.origins, clients))
-    texts = (text.value for text in facts.nodes(cst.SimpleString))
-    if not any(map(libraries.CLIENTS.match, made_by)) or any(map(_IN_MEMORY.fullmatch, texts)):
-        return False  # in memory each rank has its own
-    first = [cst_nodes.code_of(facts.value(a.value) or a.value) for a in call.args[:1]]
-    return libraries.changes_server(name, ", ".join((*first, *map(cst_nodes.code_of, call.args[1:]))))
+def changes_server(facts: Facts, call: cst.Call) -> bool:
+    """Match ``connection.commit()`` and ``df.to_sql("t", engine)`` of a client of a server: each rank has its own."""
+    if (name := facts.method(call)) not in libraries.CHANGES_SERVER:
+        return False
+    clients = [a.value for a in call.args] if name == "to_sql" else [facts.owner(call) or call.func]
+    return any(map(libraries.CLIENTS.match, set[str]().union(*map(facts.origins, clients))))
 
 
 def starts_program(facts: Facts, call: cst.Call) -> bool:

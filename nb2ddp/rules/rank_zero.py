@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import filterfalse
 from typing import Literal
 
 import libcst as cst
 
 from nb2ddp import libraries
 from nb2ddp.analysis import files, modules, rank_zero_work
-from nb2ddp.analysis.common_paths import called_by_all, is_used_later, parts_ranks
+from nb2ddp.analysis.common_paths import called_by_all, is_used_later, leaves, parts_ranks
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.init_place import in_setup_step
@@ -38,8 +39,7 @@ from nb2ddp.source.cells import Statement
 
 _PYTHON = re.compile(r"""[\[(]?\s*(?:sys\.executable|f?["'](?:python|accelerate|torchrun|\{sys\.exec))""")
 _BY_LAMBDA = "this lambda writes on every rank, at the same time; make it a function with `def`"
-_SENT_BY_ALL = """every rank sends this, and what it changes is changed once for each of them; rank 0 alone sends \
-what is written in the call and gives nothing back, as in execute("INSERT ...")"""
+_SENT_BY_ALL = "every rank sends this, so a server or a database does it once for each of them"
 _WITH_TRAINING = "this writes on every rank, for every rank needs its statement; write on a line of its own"
 _WITH_MODELS = "this function writes on every rank, for it trains or calls models: write in one of its own"
 
@@ -72,10 +72,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         own |= dict.fromkeys((run, *facts.calls_in(run.func)), opens)
         if not facts.is_made_of(run.func, runs):
             yield Edit.inside(opens, "only rank 0 has a run", helper(facts, "on_main_process"))
+    changing = (call for call in facts.live_calls if rank_zero_work.changes_server(facts, call))
+    if (first := next(filterfalse(facts.is_after_training, changing), None)) is not None:
+        yield Note(_SENT_BY_ALL, first)
     for call in facts.live_calls:
         why = rank_zero_work.why_alone(facts, call)
-        if rank_zero_work.changes_server(facts, call) is None and not facts.is_after_training(call):
-            yield Note(_SENT_BY_ALL, call)
         if why is None or call in own or facts.is_after_training(call) or facts.top_statement(call) in gone:
             continue
         if facts.is_made_of(call.func, runs):
@@ -114,8 +115,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if facts.runs(statement, facts.needs_all):
             yield _elsewhere(facts, call, _WITH_TRAINING)
             continue
-        runs_alone = why != rank_zero_work.WRITES and rank_zero_work.gives_plain(facts, call)
-        if (runs_alone and (used or parts_ranks(facts, statement))) or (used and not in_with):
+        started = rank_zero_work.starts_program(facts, call) and (used or leaves(facts, statement))
+        if started or (used and not in_with):
             if (skipped := _may_be_skipped(facts, call)) == "file":
                 continue  # the rule file-guards lets rank 0 go first, and the others find what it made
             tried = facts.around(call, cst.Try) or statement
@@ -162,7 +163,7 @@ def _each_in_turn(facts: Facts, call: cst.Call, statement: Statement, why: str) 
 
     A rank that skips it would go another way. Lines that are appended only rank 0 writes.
     """
-    does = "write" if (writes := why == rank_zero_work.WRITES) else "run it"
+    does = "write" if why == rank_zero_work.WRITES else "run it"
     tells = facts.scope(call) is not None and rank_zero_work.tracks(facts, call)
     yield Gate(statement, "in-turn", f"the ranks {does} one after another")
     path = rank_zero_work.opened(facts, call)
@@ -170,8 +171,8 @@ def _each_in_turn(facts: Facts, call: cst.Call, statement: Statement, why: str) 
         yield _of_rank_0(facts, path)
     elif _moves(facts, call):
         yield Edit.inside(call.func, rank_zero_work.WRITES, helper(facts, "on_main_process"))
-    elif not writes or tells or modules.runs(facts, call, _writes_unseen):
-        yield Note(f"this {'writes' if writes else 'runs'} on every rank, because its result is used", call)
+    elif tells or modules.runs(facts, call, _writes_unseen):
+        yield Note("this writes on every rank, because its result is used", call)
 
 
 def _writes_unseen(facts: Facts, call: cst.Call) -> bool:
