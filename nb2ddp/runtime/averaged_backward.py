@@ -237,9 +237,9 @@ class _Backward:
     def _exchange(self, armed: dict[_Averaging, bool], launched: int) -> None:
         buckets = [(of, bucket) for of in armed for bucket in of.buckets]
         # of what is computed whole, and shares a parameter with what is divided, the mean is as right
-        both = (*armed.items(), *self.pending.items())
-        divided_ids = {number for of, whole in both if not whole for number in of.trained or ()}
-        armed = {of: armed[of] and divided_ids.isdisjoint(of.trained or ()) for of in armed}
+        pairs = {**self.pending, **armed}.items()
+        of_rows = {number for of, whole in pairs if not whole for number in of.trained or ()}
+        armed = {of: armed[of] and of_rows.isdisjoint(of.trained or ()) for of in armed}
         for averaging, bucket in buckets[launched:]:
             with torch.no_grad():
                 bucket.launch(whole=armed[averaging])

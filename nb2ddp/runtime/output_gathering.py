@@ -146,8 +146,9 @@ class _Joins:
                 known, own = self.places.get(key), mine[number]
                 ways_on = (False, True) if leaf.shape[rows] > parts.rows else (None,)
                 found = {(rows, on): _difference(leaf, _gathered(own, parts, rows, on)) for on in ways_on}
-                place = known if known in found else min(found, key=lambda of: found[of])
-                difference = found[place] if not known or known[0] == rows else math.inf
+                fits = [of for of in found if found[of] <= tolerance(leaf)]  # both, of equal tokens
+                place = known if known in found else fits[0] if len(fits) == 1 else (rows, None)
+                difference = math.inf if known and known[0] != rows else found.get(place, min(found.values()))
                 self.places[key] = known if known and None in ways_on else place
                 if difference > tolerance(leaf):
                     problem = problem or "rows depend on one another, or lie where none were looked for"
