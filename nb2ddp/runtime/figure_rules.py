@@ -87,11 +87,8 @@ def _changed(before: tuple[_Place, Any] | None, after: tuple[_Place, Any] | None
     if isinstance(value, _GROWS):
         items = _appended(old, value)
         same = type(old) is type(copy) and len(old) == len(copy) and (items is not None and not items)
-        lists = [of for of in (old, copy) if isinstance(of, list)]
-        ids = [[0 if isinstance(item, _SIMPLE) else id(item) for item in of] for of in lists]
-        same |= (
-            len(ids) == 2 and any(ids[0]) and ids[0] == ids[1]
-        )  # numbers beside objects have their own places
+        ids = [[isinstance(x, _SIMPLE) or id(x) for x in of] for of in (old, copy) if isinstance(of, list)]
+        same |= len(ids) == 2 and ids[0] == ids[1] and {*ids[0]} != {True}  # numbers in it have places then
         return None if same else _change_to_send(old, copy, items)
     if _agree(old, copy):
         return None

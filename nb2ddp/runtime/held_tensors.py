@@ -10,6 +10,7 @@ import torch
 from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.figure_rules import _in_words
 from nb2ddp.runtime.figure_values import _NO_FIGURES
+from nb2ddp.runtime.kept_values import _is_array
 from nb2ddp.runtime.summed_gradients import _persistent
 
 
@@ -55,14 +56,17 @@ class _Held:
             yield (_in_words(path), 0 if is_name else id(value)), value
         for values in (vars(self.trainer), vars(sys.modules["__main__"])):
             for name, value in list(values.items()):
-                if isinstance(value, torch.nn.Module) and name not in _NO_FIGURES and name[:2] != "__":
+                if isinstance(value, torch.nn.Module | torch.optim.Optimizer) and name not in _NO_FIGURES:
                     yield (f"`{name}`", 0), value
 
     def _tensors(self, value: Any) -> list[Any]:
-        if not isinstance(value, torch.nn.Module):
+        if isinstance(value, torch.Tensor) or _is_array(value):
             return [] if id(value) in self.trained else [value]
         if self.by_value or value not in _of_held_modules:  # a walk through a large model takes milliseconds
-            every = [*value.parameters(), *_persistent(value)]
+            if isinstance(value, torch.nn.Module):
+                every = [*value.parameters(), *_persistent(value)]
+            else:  # an optimizer, which may be all that holds a parameter
+                every = [parameter for group in value.param_groups for parameter in group["params"]]
             _of_held_modules[value] = [tensor for tensor in every if id(tensor) not in self.trained]
         return _of_held_modules[value]
 
@@ -75,4 +79,4 @@ def _content(value: Any) -> str:
 
 
 _MOST_BYTES = 1 << 29  # of an array: it may be a file
-_of_held_modules = weakref.WeakKeyDictionary[torch.nn.Module, list[torch.Tensor]]()  # as of the latest check
+_of_held_modules = weakref.WeakKeyDictionary[Any, list[torch.Tensor]]()  # as of the latest check
