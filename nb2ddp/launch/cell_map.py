@@ -59,9 +59,15 @@ class CellMap:
             yield text if place is None else f"{text}  # {place[1]}"
 
     def last(self, trace: Iterable[str]) -> tuple[int, CellPlace] | None:
-        """Return the innermost frame of a traceback that a cell has: line of the script, and place."""
-        found = [place for text in trace if (place := self._of_frame(text)) is not None]
-        return found[-1] if found else None
+        """Return the innermost frame of a traceback that a cell has: line of the script, and place.
+
+        What a worker of a pool has raised, multiprocessing shows above the line that asked for it, in quotes.
+        """
+        whole = "\n".join(trace)
+        of_worker = whole.rpartition('\n"""\n')[0] if "RemoteTraceback" in whole else ""
+        frames = (map(self._of_frame, part.splitlines()) for part in (of_worker, whole))
+        found = (place for part in frames for place in [*part][::-1] if place is not None)
+        return next(found, None)
 
     def _of_frame(self, text: str) -> tuple[int, CellPlace] | None:
         match = _FRAME.match(text)

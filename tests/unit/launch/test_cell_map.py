@@ -74,3 +74,23 @@ def test_frames_of_the_script_get_their_cell(script: Path, prefix: str) -> None:
     ]
     assert list(places.annotate(trace)) == [trace[0], f"{trace[1]}  # {places.place(line)}", *trace[2:]]
     assert places.last(trace) == (line, places.place(line))
+
+
+def test_what_a_worker_of_a_pool_raises_is_placed_where_it_did(script: Path) -> None:
+    places = read_cell_map(script)
+    inner, outer = [n for n in range(1, 1000) if places.place(n)][:2]
+    asked = [
+        "Traceback (most recent call last):",
+        f'  File "{script}", line {outer}, in <module>',
+        "ValueError: boom",
+    ]
+    raised = [
+        "Traceback (most recent call last):",
+        f'  File "{script}", line {inner}, in f',
+        "ValueError: boom",
+    ]
+    cause = "The above exception was the direct cause of the following exception:"
+    trace = ["multiprocess.pool.RemoteTraceback: ", '"""', *raised, '"""', "", cause, "", *asked]
+    assert places.last(trace) == (inner, places.place(inner))
+    assert places.last([*trace[:2], "ValueError: boom", *trace[5:]]) == (outer, places.place(outer))
+    assert places.last([*raised, "", cause, "", *asked]) == (outer, places.place(outer))
