@@ -475,6 +475,7 @@ COMPUTING_PACKAGES = frozenset(
     "sentence_transformers sklearn statistics string textwrap tokenizers torch torchaudio torchmetrics torchvision "
     "tqdm transformers trl typing unsloth".split()
 )
+GIVE_NO_DATA = COMPUTING_PACKAGES | sys.stdlib_module_names
 # Of other packages, and of these, by how names begin: what is the same on all ranks, and what is of one machine or GPU.
 SAME_EVERYWHERE = tuple(
     "argparse. os.environ os.getenv os.path.join os.path.basename os.path.dirname".split()

@@ -250,11 +250,12 @@ class Kinds(Flow):
 
     def _gives_data(self, call: cst.Call) -> bool:
         """Match ``Corpus.loaders("mini", 16)`` and ``data = Flowers("mini")``, out of sight and given no data."""
-        kept = last_name(made.targets[0].target) if isinstance(made := self.parent(call), cst.Assign) else ""
+        made = self.parent(call) if call.args else None  # of nothing it makes an empty one
+        kept = last_name(made.targets[0].target) if isinstance(made, cst.Assign) else ""
         of_objects = {f"{made}().{method_of(call)}" for made in self.origins(self.owner(call) or call.func)}
         names = self.function_names(call) or of_objects
         names |= {f"{n.rpartition('.')[0]}.{kept}" for n in names if n.rpartition(".")[2][:1].isupper()}
-        of_libraries = (n for n in names if n.partition(".")[0] not in libraries.COMPUTING_PACKAGES)
+        of_libraries = (n for n in names if n.partition(".")[0] not in libraries.GIVE_NO_DATA)
         given = (self.value(a.value) for a in call.args if not is_word(a.keyword, "transform"))
         is_setting = (isinstance(value, cst.BaseString | cst.BaseNumber | cst.Name) for value in given)
         return any(map(libraries.GIVES_DATA.fullmatch, of_libraries)) and all(is_setting)

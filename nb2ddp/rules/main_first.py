@@ -86,10 +86,9 @@ def _kept_look(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
         return None  # a branch, or a loop of which a rank may go round more often
     uses = (use for b in facts.bindings_in(line) for use in facts.loads_of(b.name))
     kept = any((of := facts.around(use, cst.If)) is None or not facts.contains(of.test, use) for use in uses)
-    if not (kept or facts.nodes(cst.Return, within=line)):
-        return None
     whole = [call, *comprehensions][-1]  # no rank can send a generator
-    return facts.around(whole, cst.Call) if isinstance(whole, cst.GeneratorExp) else whole
+    sent = facts.around(whole, cst.Call) if isinstance(whole, cst.GeneratorExp) else whole
+    return sent if kept or facts.nodes(cst.Return, within=line) else None
 
 
 def _keeps_result(facts: Facts, call: cst.Call) -> bool:

@@ -37,3 +37,11 @@ docs = SimpleDirectoryReader("data").load_data()
 # last cell
 t = SFTTrainer(llm)
 t.train()
+
+# case: a path and an empty object whose names say data
+from pathlib import Path
+from torch_geometric.data import HeteroData
+dataset_dir = Path("rows")
+data = HeteroData()
+trainer = SFTTrainer(model, train_dataset=data)
+trainer.train()
