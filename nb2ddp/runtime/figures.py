@@ -159,8 +159,10 @@ class _Figures:
 
     def restore(self, taken: _Values) -> None:
         """Make all values what they were; the last snapshot says which are not."""
-        _put_back(taken, {path: place for path, (place, _) in self.now.items()}, self.owners)
-        self.now = dict(taken)
+        now = {path: place for path, (place, _) in self.now.items()}
+        _put_back(taken, now, self.owners)
+        # in the holders of today: another dict than before, perhaps
+        self.now = {of: (at._replace(holder=now.get(of, at).holder), held) for of, (at, held) in taken.items()}
 
     def apply(self, note: _Note) -> None:
         """Apply what a micro-batch did, after those before it."""
