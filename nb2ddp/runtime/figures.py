@@ -162,7 +162,9 @@ class _Figures:
         now = {path: place for path, (place, _) in self.now.items()}
         _put_back(taken, now, self.owners)
         # in the holders of today: another dict than before, perhaps
-        self.now = {of: (at._replace(holder=now.get(of, at).holder), held) for of, (at, held) in taken.items()}
+        self.now = {
+            of: (at._replace(holder=now.get(of, at).holder), held) for of, (at, held) in taken.items()
+        }
 
     def apply(self, note: _Note) -> None:
         """Apply what a micro-batch did, after those before it."""

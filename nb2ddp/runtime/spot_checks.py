@@ -29,7 +29,7 @@ class _SpotChecks:
         self.wanted = int(_CHECKS) if self.is_asked else _FEW
         self.current, self.next_check = -1, 0  # the latest step that is checked, and the next one
         self.is_whole, self.next_whole = True, 0  # whether the latest is compared whole, and the next that is
-        self.steps = 0  # that were asked for
+        self.steps = self.begun = 0  # that were asked for; those before the Trainer that trains
         self.expects_steps = False  # a Trainer is to be divided
         self.last_good = [-1, -1]  # the latest two steps in which a comparison was good
         self.gap: Callable[[int], int] = self.rare_gap  # after how many steps the next check comes
@@ -72,11 +72,11 @@ class _SpotChecks:
         what may be wrong, if these checks do not know.
         """
         good = self.last_good[self.last_good[1] < self.steps - 1]  # of an earlier step
-        if 0 <= good < self.steps - 1 and not since:
-            since = f" The last good check was at step {good + 1}."
+        if self.begun <= good < self.steps - 1 and not since:
+            since = f" The last good check was at step {good + 1 - self.begun}."
             if _run.checks["checked"] < self.steps - 1:
                 since += " A check vouches for its own step: the others before this one may differ from one process."
-        text = f"a check failed at step {self.steps}: {sentence}.{since}"
+        text = f"a check failed at step {self.steps - self.begun}: {sentence}.{since}"
         _run.checks["failed"].append(text)
         if _STRICT:
             _run.failures.append(text)

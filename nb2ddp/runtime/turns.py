@@ -66,6 +66,7 @@ class _Turns(_DividedSteps):
         """Drop what a step was and what it held, the Trainer, too: that ends where the notebook's does."""
         self.samples, self.batches, self.notes, self.states, of = [], [], {}, [], self.figures
         self.compute, of.base, of.now, of.holders, of.owners, of.large = None, {}, {}, {}, {}, {}
+        _checks.begun = 0
 
     def expects(self, inputs: Any) -> bool:
         return self.next < len(self.samples) and self.samples[self.next] is inputs
@@ -99,7 +100,7 @@ class _Turns(_DividedSteps):
             return
         self.batches = [_Rows(of, self.rows.blocks, divides=not self.rows.why_not) for of in self.samples]
         self.doubtful, self.drops_gradients = -1, False
-        self.first = self.first if step else _checks.steps  # of this Trainer; others may have trained before
+        _checks.begun = self.first = self.first if step else _checks.steps  # others may have trained before
         is_again, most = step == self.again, self.trainer.state.max_steps
         is_due = _checks.is_checked(self.first + step, must=is_again or not self.is_compared)
         is_due = is_due and (not self.is_compared or self._may(self._of_check(), most if is_again else step))

@@ -93,6 +93,9 @@ def test_the_run_of_one_process(trainers: RankServer, tmp_path: Path, program: P
     assert ("every rank computes all micro-batches" in said) == (expected == "said"), several.text
     assert said.count("caches what it gives") == (program.stem == "cached_function")
     assert program.stem != "batch_norm" or "a check failed" not in several.text
+    assert (
+        program.stem != "figures_in_a_new_dict" or "a check failed at step 2:" in said
+    )  # of the second Trainer
     if expected == "near":
         assert "micro-batches draw random numbers" in said
         return

@@ -7,6 +7,7 @@ class Own(Trainer):
         return (l, o) if return_outputs else l
     def log(self, logs, *given, **k):
         super().log({**logs, **getattr(self, "last", {})}, *given, **k)
+go(Trainer(bert(), args(max_steps=3), train_dataset=cls_rows(32)))
 model = bert()
 nn.init.zeros_(model.classifier.bias)
 go(Own(model, args(gradient_accumulation_steps=3, per_device_train_batch_size=3, optim="sgd", learning_rate=0.1), train_dataset=cls_rows(54)))
