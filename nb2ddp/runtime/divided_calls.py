@@ -28,7 +28,6 @@ from nb2ddp.runtime.module_state import (
     _ModuleState,
     _positions,
     _unsynchronised,
-    _without_effects,
 )
 from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks, from_all_ranks, from_main_process
 from nb2ddp.runtime.random_numbers import _generators, _set_generators
@@ -80,8 +79,9 @@ class _Split:
         if not torch.is_grad_enabled():  # nobody knows yet whether it trains
             return function(*args, **kwargs)
         before = self.calls
-        self._prepare(args, kwargs)
+        self._prepare()
         output = function(*args, **kwargs)
+        self._prepare()  # a lazy model
         trains = any(getattr(x, "requires_grad", hasattr(x, "__dict__")) for x in pytree.tree_leaves(output))
         if self.calls > before or not trains:
             self.plain.add(name)
@@ -104,12 +104,17 @@ class _Split:
             self.why = self.why or self.whole.get(kind) or self.whole[of_more]
         if self._costs_no_time(parts, kind):
             return self._run(args, kwargs, notes=False)
+        if self.averaging.trained is None and any(map(torch.nn.parameter.is_lazy, self.model.parameters())):
+            output = self._run(args, kwargs)
+            self._prepare()
+            self.averaging.watch(output, whole=True)
+            return output
         if _is_power_of_two(self.calls):
             self.losses.compare()
         self.calls, self.of_training = self.calls + 1, self.of_training + self.mode[1]
         if _is_power_of_two(self.calls):
             self._see_same_batches(parts, kind)
-        self._prepare(args, kwargs)
+        self._prepare()
         if self.hooks != torch.utils.hooks.RemovableHandle.next_id:
             self.hooked = _hooks_of_notebook(self.model)
         if self.calls == 1 and (positions := _positions(self.model)):  # of iterators in sight
@@ -156,19 +161,15 @@ class _Split:
                 raise
             self._divide_no_more(kind, "the ranks have drawn or chosen other rows")
 
-    def _prepare(self, args: Any, kwargs: Any) -> None:
-        """See what is trained; make a lazy model's parameters, and synchronise new batch norms."""
+    def _prepare(self) -> None:
+        """See what is trained, and synchronise new batch norms; a lazy model's parameters have to be there."""
         model = self.model
         self.modules = list(map(weakref.ref, (modules := _modules(model))))  # it may end before
         begins = torch.is_grad_enabled() and self.averaging.trained is None
         if not (self.averaging.is_new(modules) or begins):
             return
         if any(map(torch.nn.parameter.is_lazy, model.parameters())):
-            if _hooks_of_notebook(model):
-                return  # every rank computes the whole batch
-            comparing = _replaced(_run, comparing=True)
-            with comparing, _without_effects(model, quiet=lambda _: True, keeps_state=False):
-                self._run(args, kwargs)
+            return  # the first call makes them, and draws as in one process
         self.batch_norms = _unsynchronised(model)
         if begins or self.averaging.trained is not None:
             self.averaging.refresh()

@@ -195,14 +195,13 @@ def _numbers(value: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _without_effects(
-    model: torch.nn.Module, *, quiet: Callable[[torch.nn.Module], bool] | None, keeps_state: bool = True,
+    model: torch.nn.Module, *, quiet: Callable[[torch.nn.Module], bool] | None,
     parameters: bool = False, graph: bool = False,
 ) -> Iterator[_ModuleState]:  # fmt: skip
     """Compute without prints, random numbers and running statistics; ``quiet`` modules do not train.
 
     Without gradients too, but with a ``graph`` where the call itself is to have one. No model that the notebook has
-    hooked a function to is called so. Gives what the modules hold, with their ``parameters`` if asked; it is put back
-    at the end, but where a call is to leave its state.
+    hooked a function to is called so. Gives what the modules hold, with their ``parameters`` if asked, to put it back.
     """
     modes = {part: part.training for part in model.modules()}
     held = _ModuleState(model, parameters=parameters)
@@ -215,8 +214,7 @@ def _without_effects(
             yield held
     finally:
         try:
-            if keeps_state:
-                held.put_back()
+            held.put_back()
         finally:
             for part, training in modes.items():
                 part.training = training
