@@ -127,7 +127,7 @@ def _from_rank(value: Any, rank: int) -> Any:
             tensor = next(tensors).detach().to(device).contiguous()
         else:
             tensor = torch.empty(hole.shape, dtype=hole.dtype, device=device)
-        dist.broadcast(tensor, rank)
+        dist.broadcast(tensor.view(-1).view(torch.uint8), rank)  # gloo takes no numbers of 16 bits
         return tensor
 
     return pytree.tree_map_only(_Hole, fill, form)
