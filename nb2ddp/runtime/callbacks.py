@@ -25,9 +25,8 @@ class _OneDecision:
 def _leave_writing_to_rank_0(trainer: Any) -> None:
     """Let a Trainer, Accelerate and TRL know that this rank is not the main process: it saves, logs and shows nothing.
 
-    Nothing else about the rank is told: random seeds of worker processes, say, are those of process 0. To Accelerate
-    it is the main process too where no Trainer trains: another one may write, when it is made, what it then reads. The
-    same while it computes a micro-batch for all ranks: what it keeps then is put together.
+    Nothing else about the rank is told: random seeds of worker processes, say, are those of process 0. Accelerate is
+    told while a Trainer trains, but for micro-batches that count for all ranks: what they keep is put together.
     """
     from accelerate.state import PartialState
 
@@ -36,8 +35,7 @@ def _leave_writing_to_rank_0(trainer: Any) -> None:
     kind = type(trainer.args)
     if not _run.writes and "_of_rank" not in vars(kind):
         members: dict[str, Any] = {"_of_rank": _run.rank, "__module__": kind.__module__}
-        members["should_save"] = property(lambda _: _run.writes)
-        members["should_log"] = property(lambda _: _run.rank == 0)
+        members |= dict.fromkeys(("should_save", "should_log"), property(lambda _: False))
         trainer.args.__class__ = type(kind.__name__, (kind,), members)
 
 

@@ -158,13 +158,10 @@ class _Figures:
         return len(seen) == 1 or known == self.counters
 
     def restore(self, taken: _Values) -> None:
-        """Make all values what they were; the last snapshot says which are not."""
+        """Make all values what they were, in the dicts of today; the last snapshot says which are not."""
         now = {path: place for path, (place, _) in self.now.items()}
         _put_back(taken, now, self.owners)
-        # in the holders of today: another dict than before, perhaps
-        self.now = {
-            of: (at._replace(holder=now.get(of, at).holder), held) for of, (at, held) in taken.items()
-        }
+        self.now = {p: (at._replace(holder=now.get(p, at).holder), v) for p, (at, v) in taken.items()}
 
     def apply(self, note: _Note) -> None:
         """Apply what a micro-batch did, after those before it."""

@@ -65,8 +65,8 @@ class _Turns(_DividedSteps):
     def release(self) -> None:
         """Drop what a step was and what it held, the Trainer, too: that ends where the notebook's does."""
         self.samples, self.batches, self.notes, self.states, of = [], [], {}, [], self.figures
-        self.compute, of.base, of.now, of.holders, of.owners, of.large = None, {}, {}, {}, {}, {}
-        _checks.begun = 0
+        of.base, of.now, of.holders, of.owners, of.large = {}, {}, {}, {}, {}
+        self.compute, _checks.begun = None, 0
 
     def expects(self, inputs: Any) -> bool:
         return self.next < len(self.samples) and self.samples[self.next] is inputs
