@@ -43,10 +43,11 @@ class _Joins:
 
     def know(self, output: Any, rows: int) -> bool:
         """Return whether an output of this structure was compared; nothing is known of one that comes later."""
-        structure, leaves = _structure(output), pytree.tree_leaves(output)
-        places = [(leaf, self.places.get((structure, number))) for number, leaf in enumerate(leaves)]
-        is_new = any(at and at[1] is None and leaf.shape[at[0]] > rows for leaf, at in places)
-        return structure in self.structures and not is_new
+        kind, leaves = _structure(output), pytree.tree_leaves(output)
+        places = [(x.shape[at[0]], at[1]) for n, x in enumerate(leaves) if (at := self.places.get((kind, n)))]
+        return kind in self.structures and not any(
+            repeats is None and size > rows for size, repeats in places
+        )
 
     def form(self, output: Any, rows: int) -> str:
         """Return how `join` treats a rank's output; all ranks have to agree on it.
