@@ -45,9 +45,7 @@ class _Joins:
         """Return whether an output of this structure was compared; nothing is known of one that comes later."""
         kind, leaves = _structure(output), pytree.tree_leaves(output)
         places = [(x.shape[at[0]], at[1]) for n, x in enumerate(leaves) if (at := self.places.get((kind, n)))]
-        return kind in self.structures and not any(
-            repeats is None and size > rows for size, repeats in places
-        )
+        return kind in self.structures and not any(on is None and size > rows for size, on in places)
 
     def form(self, output: Any, rows: int) -> str:
         """Return how `join` treats a rank's output; all ranks have to agree on it.

@@ -279,6 +279,8 @@ saver.save_checkpoint(0, metric=1.0)
 best, epoch = saver.save_checkpoint(1, metric=0.5)
 save_ckpt(model, "last")
 notes.save_results([best, epoch])
+net = torch.nn.Linear(1, 1)
+saver.save_images(net(best), epoch)
 trainer = SFTTrainer(notes.rows)
 # output
 from timm.utils import CheckpointSaver
@@ -295,6 +297,8 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         save_ckpt(model, "last")
 notes.save_results([best, epoch])
+net = torch.nn.Linear(1, 1)
+saver.save_images(net(best), epoch)
 trainer = SFTTrainer(notes.rows)
 
 # case: a name that says that files are moved
