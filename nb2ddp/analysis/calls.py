@@ -228,6 +228,7 @@ class Calls(Kinds):
                 sources = (item,)
             case cst.Attribute(attr=attr) if attr.value not in _OF_MODULES or self._classes(key.value):
                 sources = [*self.assigned(attr.value), *self._put_into.get(attr.value, ())]
+                sources += (b for b in self.definitions(attr.value) if self.is_put_into_class(b.node))
             case cst.Subscript():
                 sources = [*self.item_values(key)] or (key.value,)
             case cst.IfExp(body=body, orelse=orelse):

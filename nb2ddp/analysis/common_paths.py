@@ -165,6 +165,8 @@ def _waits(facts: Facts, loop: cst.While) -> bool:
 def _callers(facts: Facts, function: cst.FunctionDef) -> Sequence[cst.Call]:
     """Return the calls of a function while training goes on; none where something else may call it, too."""
     home, name = facts.scope(function), function.name.value
+    if facts.is_put_into_class(function):
+        return [call for call in facts.callers(function) if not facts.is_after_training(call)]
     if not all(_NO_GRADIENT.search(cst_nodes.code_of(mark.decorator)) for mark in function.decorators):
         return ()
     if not isinstance(home, cst.ClassDef):

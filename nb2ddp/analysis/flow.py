@@ -169,7 +169,7 @@ class Flow(Names):
         if (given := keyword_of(call, name)) is not None:
             return given
         names = [param.name.value for param in function.params.params]
-        if isinstance(self.scope(function), cst.ClassDef):
+        if isinstance(self.scope(function), cst.ClassDef) or self.is_put_into_class(function):
             del names[:1]
         values = unnamed(call.args if arguments is None else arguments)
         return values[names.index(name)] if name in names[: len(values)] else None
@@ -188,9 +188,10 @@ class Flow(Names):
             return ()
         home = self.scope(function)
         made = home if isinstance(home, cst.ClassDef) and function.name.value == "__init__" else function
-        name = made.name.value
-        if self.scope(made) is not None:
-            return self.calls_of(f".{name}") if len(self.fields(name)) == 1 else ()  # a method of one class
+        name, is_put = made.name.value, self.is_put_into_class(function)
+        if self.scope(made) is not None or is_put:
+            is_one = len(self.fields(name)) == 1 or is_put  # a method of one class
+            return self.calls_of(f".{name}") if is_one else ()
         return (*self.calls_of(name), *self._partials.get(name, ()))
 
     def calls_of(self, name: str) -> Sequence[tuple[cst.Call, Sequence[cst.Arg]]]:

@@ -86,6 +86,13 @@ class Names(Tree):
         classes = [b.node for b in found if isinstance(b.node, cst.ClassDef)]
         return classes[-1:]  # a later cell defines the class anew
 
+    def is_put_into_class(self, function: cst.CSTNode) -> bool:
+        """Match ``@add_to_class(Net) def forward(self, x)``: a decorator makes a method of a cell's function."""
+        if not isinstance(function, cst.FunctionDef) or self.scope(function) is not None:
+            return False
+        first = [param.name.value for param in function.params.params[:1]]
+        return bool(function.decorators) and first == ["self"]
+
     def own_bases(self, definition: cst.ClassDef) -> list[cst.ClassDef]:
         """List the notebook's classes that a class derives from directly."""
         bases = [base.value for base in definition.bases]

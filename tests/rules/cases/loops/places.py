@@ -26,6 +26,53 @@ for rows in data:
         opt.step()
 ddp.check_replicas()
 
+# case: methods that decorators put into a class, in place of its own too
+import d2l
+class Teacher:
+    def __init__(self, net):
+        self.net, self.opt = net, AdamW(net.parameters())
+    def fit_epoch(self, rows):
+        raise NotImplementedError
+    def fit(self, rows):
+        for self.epoch in range(2):
+            self.fit_epoch(rows)
+@d2l.add_to_class(Teacher)
+def fit_epoch(self, rows):
+    for x in rows:
+        self.learn(x)
+    with open("log.txt", "w") as log:
+        log.write("an epoch")
+@patch
+def learn(self: Teacher, x):
+    self.opt.zero_grad()
+    self.net(x).backward()
+    self.opt.step()
+Teacher(nn.Linear(2, 1)).fit(loader)
+# output
+import d2l
+class Teacher:
+    def __init__(self, net):
+        ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
+        self.net, self.opt = net, AdamW(net.parameters())
+    def fit_epoch(self, rows):
+        raise NotImplementedError
+    def fit(self, rows):
+        for self.epoch in range(2):
+            self.fit_epoch(rows)
+@d2l.add_to_class(Teacher)
+def fit_epoch(self, rows):
+    for x in rows:
+        self.learn(x)
+    with open("log.txt", "w") as log:
+        log.write("an epoch")
+@patch
+def learn(self: Teacher, x):
+    self.opt.zero_grad()
+    self.net(x).backward()
+    self.opt.step()
+Teacher(nn.Linear(2, 1)).fit(loader)
+ddp.check_replicas()
+
 # case: epochs
 opt = AdamW(llm.parameters())
 for epoch in range(3):

@@ -555,3 +555,23 @@ class Rows:
 train_test_split(Rows())
 # asked: train_test_split
 # answer: nothing
+
+# case: a function that a decorator puts into a class, beside one of the same name
+class Agent:
+    def fit(self, rows):
+        raise NotImplementedError
+@add_to_class(Agent)
+def fit(self, rows):
+    self.learn(rows)
+def learn(rows): pass
+Agent().fit(rows)
+# asked: Agent().fit
+# answer: Agent.fit
+# answer: fit
+
+# case: a method out of sight, beside a function that is none
+@functools.cache
+def learn(rows): pass
+agent.learn(rows)
+# asked: agent.learn
+# answer: nothing
