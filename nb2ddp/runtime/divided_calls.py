@@ -166,10 +166,9 @@ class _Split:
         model = self.model
         self.modules = list(map(weakref.ref, (modules := _modules(model))))  # it may end before
         begins = torch.is_grad_enabled() and self.averaging.trained is None
-        if not (self.averaging.is_new(modules) or begins):
-            return
-        if any(map(torch.nn.parameter.is_lazy, model.parameters())):
-            return  # the first call makes them, and draws as in one process
+        is_known = not (self.averaging.is_new(modules) or begins)
+        if is_known or any(map(torch.nn.parameter.is_lazy, model.parameters())):
+            return  # a lazy model's parameters are made, and drawn, in its first call, as in one process
         self.batch_norms = _unsynchronised(model)
         if begins or self.averaging.trained is not None:
             self.averaging.refresh()
