@@ -26,10 +26,16 @@ def _leave_writing_to_rank_0(trainer: Any) -> None:
     """Let a Trainer, Accelerate and TRL know that this rank is not the main process: it saves, logs and shows nothing.
 
     Nothing else about the rank is told: random seeds of worker processes, say, are those of process 0. Accelerate is
-    told while a Trainer trains, but for micro-batches that count for all ranks: what they keep is put together.
+    not told while another Trainer is made, which may write what it then reads, nor of micro-batches that count for all.
     """
     from accelerate.state import PartialState
+    from transformers import Trainer
 
+    def made(kind: Any, *_: Any, **__: Any) -> Any:
+        _run.is_one_process = True
+        return object.__new__(kind)
+
+    Trainer.__new__, _run.is_one_process = staticmethod(made), False
     PartialState.is_main_process = property(lambda _: _run.rank == 0 or _run.is_one_process)
     PartialState.is_local_main_process = property(lambda _: _run.local_rank == 0 or _run.is_one_process)
     kind = type(trainer.args)

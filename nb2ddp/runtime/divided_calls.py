@@ -163,13 +163,12 @@ class _Split:
 
     def _prepare(self) -> None:
         """See what is trained, and synchronise new batch norms; a lazy model's parameters have to be there."""
-        model = self.model
-        self.modules = list(map(weakref.ref, (modules := _modules(model))))  # it may end before
+        self.modules = list(map(weakref.ref, (modules := _modules(self.model))))  # it may end before
         begins = torch.is_grad_enabled() and self.averaging.trained is None
         is_known = not (self.averaging.is_new(modules) or begins)
-        if is_known or any(map(torch.nn.parameter.is_lazy, model.parameters())):
+        if is_known or any(map(torch.nn.parameter.is_lazy, self.model.parameters())):
             return  # a lazy model's parameters are made, and drawn, in its first call, as in one process
-        self.batch_norms = _unsynchronised(model)
+        self.batch_norms = _unsynchronised(self.model)
         if begins or self.averaging.trained is not None:
             self.averaging.refresh()
 

@@ -1,6 +1,7 @@
 """Let each rank predict one of several evaluation batches at a time; every rank gets the results of all, in order."""
 
 import contextlib
+import types
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -88,8 +89,7 @@ class _Predictions:
                 break
             self.still |= figures.counters.keys() - moved
             figures.restore(base)
-        draws = any(note.draws != _NOTHING for note in notes.values())
-        why = "the predictions draw random numbers" if draws else ""
+        why = "the predictions draw random numbers" * any(of.draws != _NOTHING for of in notes.values())
         if not why and any(unknown for _, unknown in of_ranks):
             every = {i: own.get(i) or record(i) for i in range(len(self.group))}
             seen = _exchange(every)
@@ -108,20 +108,16 @@ class _Predictions:
         self.results = [_from_rank(made.get(i), i % _run.world_size) for i in range(len(self.group))]
 
 
-class _Hole:
-    """Stands for a tensor that is sent by itself."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.shape, self.dtype, self.is_cuda = tuple(tensor.shape), tensor.dtype, tensor.is_cuda
-
-
 def _from_rank(value: Any, rank: int) -> Any:
     """Return on every rank what ``rank`` has made: a structure with tensors. A collective."""
     tensors = iter([x for x in pytree.tree_leaves(value) if isinstance(x, torch.Tensor)])
-    form = pytree.tree_map_only(torch.Tensor, _Hole, value) if _run.rank == rank else None
-    form = _exchange(form)[rank]
 
-    def fill(hole: _Hole) -> torch.Tensor:
+    def hole(x: torch.Tensor) -> types.SimpleNamespace:
+        return types.SimpleNamespace(shape=tuple(x.shape), dtype=x.dtype, is_cuda=x.is_cuda)
+
+    form = _exchange(pytree.tree_map_only(torch.Tensor, hole, value) if _run.rank == rank else None)[rank]
+
+    def fill(hole: types.SimpleNamespace) -> torch.Tensor:
         device = torch.device("cuda", _run.gpu) if hole.is_cuda else torch.device("cpu")
         if _run.rank == rank:
             tensor = next(tensors).detach().to(device).contiguous()
@@ -130,7 +126,7 @@ def _from_rank(value: Any, rank: int) -> Any:
         dist.broadcast(tensor.view(-1).view(torch.uint8), rank)  # gloo takes no numbers of 16 bits
         return tensor
 
-    return pytree.tree_map_only(_Hole, fill, form)
+    return pytree.tree_map_only(types.SimpleNamespace, fill, form)
 
 
 class _Ahead:

@@ -6,7 +6,7 @@ from typing import Any
 from nb2ddp.runtime.callbacks import _leave_writing_to_rank_0, _make_also, _OneDecision
 from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
-from nb2ddp.runtime.run_state import _replaced, _run, _say
+from nb2ddp.runtime.run_state import _run, _say
 from nb2ddp.runtime.saving import _wait_for_save, _WholeCheckpoints
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.turns import _Turns
@@ -55,8 +55,7 @@ class _InTurns(_WholeCheckpoints):
     _turns: _Turns
 
     def train(self, *args: Any, **options: Any) -> Any:
-        with _replaced(_run, is_one_process=False):
-            result = super().train(*args, **options)  # type: ignore[misc]
+        result = super().train(*args, **options)  # type: ignore[misc]
         self._turns.release()
         return result
 

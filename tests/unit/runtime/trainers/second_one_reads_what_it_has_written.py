@@ -13,7 +13,9 @@ class Own(Trainer):
         l, o = super().compute_loss(model, inputs, return_outputs=True, **k)
         return (l * (1 + weight.mean()), o) if return_outputs else l * (1 + weight.mean())
     def evaluate(self, eval_dataset=None, **k):
-        return super().evaluate(self.with_weights(eval_dataset, "eval"), **k)
+        if self.accelerator.is_main_process:
+            open("evaluated", "a").write("once\n")
+        return super().evaluate([{**row, "weight": 1.0} for row in eval_dataset], **k)
 class Shows(TrainerCallback):
     def on_step_end(self, *given, **options):
         if own.accelerator.is_main_process:
@@ -23,4 +25,4 @@ go(Trainer(model, args(max_steps=2), train_dataset=cls_rows(32)))
 own = Own(model, args(remove_unused_columns=False, max_steps=2), train_dataset=cls_rows(32), callbacks=[Shows()])
 go(own)
 metrics = own.evaluate(cls_rows(16))
-note(loss=metrics["eval_loss"], steps=open("steps").read())
+note(loss=metrics["eval_loss"], steps=open("steps").read(), evaluated=open("evaluated").read())
