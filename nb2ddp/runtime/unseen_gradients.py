@@ -81,10 +81,10 @@ def _mean_of_rows(own: torch.Tensor) -> torch.Tensor:
 
 
 def _all_rows(own: torch.Tensor, sizes: list[int]) -> torch.Tensor:
-    rows = own.detach().contiguous().unsqueeze(-1).view(torch.uint8)  # not all types can be sent
+    rows = own.detach().resolve_conj().contiguous().unsqueeze(-1).view(torch.uint8)  # sent in any type
     if len(rows) < (most := max(sizes)):
         rows = torch.cat([rows, rows.new_zeros(most - len(rows), *rows.shape[1:])])
     of_ranks = [torch.empty_like(rows) for _ in sizes]
     dist.all_gather(of_ranks, rows)
-    found = torch.cat([of_rank[:size] for of_rank, size in zip(of_ranks, sizes, strict=True)])
-    return found.view(own.dtype).squeeze(-1)
+    pairs = zip(of_ranks, sizes, strict=True)
+    return torch.cat([of_rank[:size].view(own.dtype).squeeze(-1) for of_rank, size in pairs])  # and no view
