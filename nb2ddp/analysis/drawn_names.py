@@ -57,13 +57,11 @@ def shared_names(facts: Facts) -> Collection[cst.BaseExpression]:
     found: dict[cst.BaseExpression, None] = {}
     calls = (call for call in facts.live_calls if facts.qualified(call.func) in libraries.CLOCKS | _IDS)
     runs = (node for node in facts.attributes if names_run(facts, node) and not facts.is_dead(node))
-    looked_up = [
-        a.value for c in facts.live_calls if _LOOKS_UP.match(facts.qualified(c.func)) for a in c.args
-    ]
+    looking = (call for call in facts.live_calls if _LOOKS_UP.match(facts.qualified(call.func)))
+    looked_up = [argument.value for call in looking for argument in call.args]
     for source in sorted((*calls, *runs), key=facts.order):
         value = None if facts.is_after_training(source) else _name_around(facts, source)
-        is_number = value is not None and any(facts.is_made_of(argument, value) for argument in looked_up)
-        if value is not None and not is_number and _is_for_all(facts, value):
+        if value is not None and value not in looked_up and _is_for_all(facts, value):
             found[value] = None
     made = (c for c in facts.live_calls if not facts.is_after_training(c) and _is_named_by_module(facts, c))
     return found | {call: None for call in made if called_by_all(facts, call)}

@@ -181,6 +181,19 @@ def _writes_unseen(facts: Facts, call: cst.Call) -> bool:
     return facts.method(call) in unseen or facts.qualified(call.func) in libraries.RUNNING_FUNCTIONS
 
 
+def _is_alone(facts: Facts, branch: cst.If | cst.Else) -> bool:
+    """Return whether all that stands in a branch, and in those beside it, is for rank 0 alone, or printed."""
+    for line in branch.body.body:
+        for part in line.body if isinstance(line, cst.SimpleStatementLine) else [line]:
+            call = part.value if isinstance(part, cst.Expr) else None
+            is_alone = isinstance(call, cst.Call) and rank_zero_work.why_alone(facts, call) is not None
+            prints = isinstance(call, cst.Call) and facts.qualified(call.func) == "print"
+            if not (is_alone or prints or (isinstance(part, cst.If) and _is_alone(facts, part))):
+                return False
+    other = branch.orelse if isinstance(branch, cst.If) else None
+    return other is None or _is_alone(facts, other)
+
+
 def _running(facts: Facts, call: cst.Call, why: str) -> Iterator[Finding]:
     """Run a program, or send something, once where all ranks call the function that does.
 
@@ -189,7 +202,7 @@ def _running(facts: Facts, call: cst.Call, why: str) -> Iterator[Finding]:
     statement, skipped = facts.statement(call), _may_be_skipped(facts, call)
     ifs = (p for p in facts.parents(call) if isinstance(p, cst.If) and files.looks_at_files(facts, p.test))
     whole = next(ifs, None) if skipped == "file" else None  # rank 0 looks, too
-    if whole and isinstance(facts.parent(whole), cst.IndentedBlock) and not parts_ranks(facts, whole):
+    if whole and isinstance(facts.parent(whole), cst.IndentedBlock) and _is_alone(facts, whole):
         statement, skipped = whole, _may_be_skipped(facts, whole)
     meets = facts.runs(statement, facts.needs_all)
     if meets or not called_by_all(facts, call) or skipped:

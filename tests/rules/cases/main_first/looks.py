@@ -104,3 +104,21 @@ def prepare(folders):
     return load_dataset("d", data_files=there)
 with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
     rows = prepare(["a", "b"])
+
+# case: what is made of each file cannot be sent
+def prepare(names):
+    opened = [open(n) for n in names if os.path.exists(n)]
+    later = {n: (lambda n=n: n) for n in names if os.path.isfile(n)}
+    rows = load_dataset("d", split="train")
+    rows.save_to_disk("kept")
+    return rows, opened, later
+rows, opened, later = prepare(["a", "b"])
+# output
+def prepare(names):
+    opened = [open(n) for n in names if os.path.exists(n)]
+    later = {n: (lambda n=n: n) for n in names if os.path.isfile(n)}
+    rows = load_dataset("d", split="train")
+    rows.save_to_disk("kept")
+    return rows, opened, later
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    rows, opened, later = prepare(["a", "b"])
