@@ -132,6 +132,6 @@ def _unjoinable(output: Any) -> str:
         if isinstance(leaf, bool | complex):
             return f"it returns a number of Python's ({type(leaf).__name__}), which may be of some rows alone"
         of_library = torch.is_grad_enabled() and type(leaf).__module__.startswith("transformers.")
-        if getattr(leaf, "is_sparse", False) or not (isinstance(leaf, _PLAIN) or of_library):
+        if (torch.is_tensor(leaf) and leaf.is_sparse) or not (isinstance(leaf, _PLAIN) or of_library):
             return f"it returns a {type(leaf).__name__}, which cannot be put together from the ranks' rows"
     return ""
