@@ -23,7 +23,7 @@ from nb2ddp.runtime.replicas import _make_equal
 from nb2ddp.runtime.run_state import _run, _warn_once
 from nb2ddp.runtime.same_losses import _register_hook
 from nb2ddp.runtime.spot_checks import _checks
-from nb2ddp.runtime.unseen_gradients import _average_unseen, _reduced, _sparse_names, _trained_by_name
+from nb2ddp.runtime.unseen_gradients import _average_unseen, _reduced
 
 
 class _Bucket:
@@ -95,7 +95,8 @@ class _Averaging:
     def refresh(self) -> None:
         """See which parameters are trained now. Those that are new are made equal on all ranks, in a collective."""
         parameters = dict(self.model.named_parameters())
-        ids = [id(p) for p in parameters.values() if p.requires_grad]
+        trained = [p for p in parameters.values() if p.requires_grad]
+        ids = [*map(id, trained)]
         # by functional_call(), perhaps, which what is trained may be put in by, too
         others = [p for p in parameters.values() if not (p.is_leaf and p.requires_grad)]
         if ids == self.trained or not all(isinstance(p, torch.nn.Parameter) for p in others):
@@ -104,21 +105,21 @@ class _Averaging:
         if unknown := [name for name, p in parameters.items() if id(p) not in self.known]:
             _make_equal(self.model, unknown)
         if self.trained is None:
-            for value in (*(p for p in parameters.values() if p.requires_grad), *self.model.buffers()):
+            for value in (*trained, *self.model.buffers()):
                 if value.layout is torch.strided and value.numel():
                     dist.broadcast(value.data, 0)  # `data` is another tensor to autograd
         self.trained = ids
         self.known = {id(p) for p in parameters.values()}
-        sparse = _sparse_names(self.model)
-        trained = _trained_by_name(self.model)
-        self.sparse = [p for name, p in trained.items() if name in sparse]
+        modules = [part for part in self.model.modules() if getattr(part, "sparse", False) is True]
+        sparse = {id(p) for part in modules for p in part.parameters(recurse=False)}  # no bucket takes these
+        self.sparse = [p for p in trained if id(p) in sparse]
         for handle in self.hooks.values():
             handle.remove()
-        for name in trained.keys() & sparse:
-            _reduced.pop(id(trained[name]), None)
+        for parameter in self.sparse:
+            _reduced.pop(id(parameter), None)
         # in the order in which backward() finds them
-        dense = [parameter for name, parameter in reversed(trained.items()) if name not in sparse]
-        _reduced.update({id(parameter): weakref.ref(parameter) for parameter in dense})
+        dense = [p for p in reversed(trained) if id(p) not in sparse]
+        _reduced.update({id(p): weakref.ref(p) for p in dense})
         self.hooks, self.buckets = {}, [_Bucket(parameters) for parameters in _buckets(dense)]
         for made in self.buckets:
             for parameter in made.parameters:

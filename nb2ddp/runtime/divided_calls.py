@@ -32,7 +32,7 @@ from nb2ddp.runtime.module_state import (
 from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks, from_all_ranks, from_main_process
 from nb2ddp.runtime.random_numbers import _generators, _set_generators
 from nb2ddp.runtime.random_rows import _RandomRows
-from nb2ddp.runtime.recomputed_calls import _Comparison, _is_compiled
+from nb2ddp.runtime.recomputed_calls import _MOST_LOST, _Comparison, _is_compiled
 from nb2ddp.runtime.repeated_writes import _Effect, _ending_at_effects
 from nb2ddp.runtime.run_state import _is_power_of_two, _replaced, _run, _warn_once
 from nb2ddp.runtime.same_losses import _are_same_batches, _Losses
@@ -308,9 +308,8 @@ class _Split:
         with _as_it_was(model, has_rows=has_rows), self.paths if looks else contextlib.nullcontext():
             output = (self.function or model)(*args, **kwargs)
         self.paths.latest.add((self.paths.way, _nodes() - first))
-        if notes:
-            with torch._C.DisableTorchFunction():  # it reads values, too
-                settings.note(model)
+        with torch._C.DisableTorchFunction():  # it reads values, too
+            settings.note(model) if notes else None
         return output
 
     def _check(
@@ -354,7 +353,9 @@ class _Split:
         if problem is None:
             self.paths.known[kind] |= self.paths.latest
             _checks.record(difference, in_gradients)
-            return True
+            if self.compared.lost > _MOST_LOST:
+                self._divide_no_more(kind, "exchanging its outputs takes longer than computing them")
+            return kind not in self.whole
         if is_first and self.compared.places and parts.layout + 1 < len(parts.layouts):
             self.whole[kind] = problem
             self.other_places.add(kind)
@@ -373,8 +374,7 @@ class _Split:
         if model is None or last is None or last[1] in self.whole or not _checks.is_on:
             return
         parts, kind = last
-        self.mode = kind[2]
-        training = {part: part.training for part in self.model.modules()}
+        self.mode, training = kind[2], {part: part.training for part in self.model.modules()}
         for part in training if not self.mode[0] else ():
             part.training = False
         self.function = functools.partial(getattr(type(model)._divides, kind[0]), model) if kind[0] else None

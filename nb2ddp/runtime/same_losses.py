@@ -81,8 +81,11 @@ class _Losses:
         own, self.noted = self.noted, []
         for rank, other in enumerate(from_all_ranks(own)):
             same = [number for number, _ in own] == [number for number, _ in other]
-            pairs = zip(own, other, strict=False)
-            if same and not all(_are_alike(here, there) for (_, here), (_, there) in pairs):
+            pairs = [(here, there) for (_, here), (_, there) in zip(own, other, strict=False)]
+            # where one overflowed, the sums say nothing
+            both = [(a, b) for a, b in pairs if all(map(math.isfinite, (*a, *b)))]
+            apart = [abs(x - y) > 0.05 * max(a[0], b[0]) for a, b in both for x, y in zip(a, b, strict=True)]
+            if same and any(apart):
                 raise RuntimeError(
                     f"ranks {rank} and {_run.rank} compute different losses from the same batch: their labels, or "
                     f"something else that the loss is computed from, differ. {_SEED}"
@@ -104,10 +107,3 @@ def _measures(grad: torch.Tensor) -> list[float]:
             sums += torch.stack([part @ part, part @ places.cos_()])
         squares, placed = sums.tolist()
         return [math.sqrt(squares), placed]
-
-
-def _are_alike(one: list[float], other: list[float]) -> bool:
-    if not all(map(math.isfinite, (*one, *other))):
-        return True  # overflowed: the sums say nothing
-    margin = 0.05 * max(one[0], other[0])
-    return all(abs(a - b) <= margin for a, b in zip(one, other, strict=True))

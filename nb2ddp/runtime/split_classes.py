@@ -82,19 +82,16 @@ def _is_to_divide() -> bool:
     below `if ddp.is_main_process`, or in another thread: such a call is this rank's own.
     """
     functorch: Any = torch._C._functorch
+    frames: Any = () if torch.is_grad_enabled() else _script_frames()
     return (
         _run.meets
         and not getattr(_calls.of_thread, "reads", False)
         and torch._C._current_graph_task_id() == -1
         and not torch.jit.is_tracing()
         and functorch.peek_interpreter_stack() is None
-        and (torch.is_grad_enabled() or not _may_be_alone())
+        and (torch.is_grad_enabled() or threading.current_thread() is threading.main_thread())
+        and not any(_asks_for_rank(of.f_code.co_filename, of.f_lineno) for of in frames)
     )
-
-
-def _may_be_alone() -> bool:
-    asks = any(_asks_for_rank(frame.f_code.co_filename, frame.f_lineno) for frame in _script_frames())
-    return asks or threading.current_thread() is not threading.main_thread()
 
 
 @functools.cache

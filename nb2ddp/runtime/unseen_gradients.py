@@ -50,13 +50,6 @@ def _trained_by_name(model: torch.nn.Module) -> dict[str, Any]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
-def _sparse_names(model: torch.nn.Module) -> set[str]:
-    """Return the names of trained parameters whose gradients are sparse: no bucket takes these."""
-    modules = [part for part in model.modules() if getattr(part, "sparse", False) is True]
-    sparse = {id(p) for part in modules for p in part.parameters(recurse=False)}
-    return {name for name, p in _trained_by_name(model).items() if id(p) in sparse}
-
-
 def _sparse_like(parameter: Any, dimensions: int) -> torch.Tensor:
     """Return a parameter's sparse gradient; one without values where this rank has none."""
     gradient: torch.Tensor | None = parameter.grad
