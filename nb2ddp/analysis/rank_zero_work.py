@@ -192,7 +192,9 @@ def _saves(facts: Facts, call: cst.Call) -> bool:
     names = facts.function_names(call) or {f"{made}.{method}" for made in facts.origins(owner or call)}
     is_known = facts.called_functions(call) or any(modules.functions_of(facts, call))
     meets = facts.kind(owner) in ("trainer", "accelerator", "lightning")
-    meets |= any(facts.kind(inside.func) == "model" for inside in facts.calls_in(call))  # all ranks call it
+    shown = [a.value for a in call.args] if re.search("image|video|result|plot|figure", method) else []
+    called = (*shown, *(inside.func for inside in facts.calls_in(call)))
+    meets |= any(facts.kind(of) == "model" for of in called)  # which all ranks have to call
     return any(map(libraries.SAVES.fullmatch, names)) and not (is_known or meets)
 
 

@@ -281,6 +281,7 @@ save_ckpt(model, "last")
 notes.save_results([best, epoch])
 net = torch.nn.Linear(1, 1)
 saver.save_images(net(best), epoch)
+saver.save_results(net, best)
 trainer = SFTTrainer(notes.rows)
 # output
 from timm.utils import CheckpointSaver
@@ -299,6 +300,7 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
 notes.save_results([best, epoch])
 net = torch.nn.Linear(1, 1)
 saver.save_images(net(best), epoch)
+saver.save_results(net, best)
 trainer = SFTTrainer(notes.rows)
 
 # case: a name that says that files are moved
