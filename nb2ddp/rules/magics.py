@@ -95,7 +95,12 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
             return
         path = command_code(shell.folder, facts.names_at(shell.call))
         path = f"{os}.path.expanduser({path})" if shell.folder.startswith("~") else path
-        yield Edit.to(shell.call, "%cd changes the working folder", f"{os}.chdir({path})")
+        code = f"{os}.chdir({path})"
+        if (
+            shell.folder.strip("\"'").rstrip("/") == "/content"
+        ):  # where Colab begins; without it IPython goes on
+            code = f"{os}.path.isdir({path}) and {code}"
+        yield Edit.to(shell.call, "%cd changes the working folder", code)
     elif shell.name in libraries.DISPLAY_MAGICS | (frozenset() if shell.text else _TIMING):
         yield Drop(statement, f"%{shell.name} is for the notebook alone")
     elif shell.name in COMMANDS:

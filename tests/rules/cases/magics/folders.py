@@ -26,6 +26,13 @@ os.chdir("drive/My Drive/project")
 os.chdir("/content/My Drive/x")
 os.chdir(f'{base["a"]}/My Drive')
 
+# case: the folder that Colab begins in, which other machines have not
+%cd /content/
+%cd "/content"
+# output
+os.path.isdir("/content/") and os.chdir("/content/")
+os.path.isdir("/content") and os.chdir("/content")
+
 # case: home
 %cd
 # output
