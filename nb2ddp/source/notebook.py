@@ -130,9 +130,21 @@ def _ipynb(path: Path, text: str) -> Any:
             warnings.simplefilter("ignore")
             return nbformat.reads(text, as_version=4)
     except Exception:  # nbformat raises whatever the malformed JSON runs into
+        if (completed := _with_metadata(text)) != text:
+            return _ipynb(path, completed)
         raise NotebookError(f"{path} is not a Jupyter notebook: {_reason(text)}.") from None
     finally:
         quiet.disabled = was_disabled
+
+
+def _with_metadata(text: str) -> str:
+    """Return a notebook with empty metadata in the cells that have none: GitHub and Colab read these."""
+    with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        content = json.loads(text)
+        for cell in content["cells"]:
+            cell.setdefault("metadata", {})
+        return json.dumps(content)
+    return text
 
 
 def _reason(text: str) -> str:

@@ -512,3 +512,12 @@ def test_a_script_that_is_no_notebook(tmp_path: Path, text: str, why: str) -> No
     path = tmp_path / "train.py"
     path.write_text(text)
     assert why in refused(str(path))
+
+
+def test_cells_without_metadata_are_read(tmp_path: Path) -> None:
+    """GitHub and Colab show and run such a notebook, which Jupyter refuses."""
+    content = json.loads(TEXT)
+    del content["cells"][2]["metadata"]
+    (tmp_path / "x.ipynb").write_text(json.dumps(content), encoding="utf-8")
+    read = notebook_module.read_notebook(tmp_path / "x.ipynb")
+    assert [cell.source for cell in read.cells] == ["x = 1", "# Title", "y = 2"]
