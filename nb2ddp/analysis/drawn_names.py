@@ -61,7 +61,10 @@ def shared_names(facts: Facts) -> Collection[cst.BaseExpression]:
     looked_up = [argument.value for call in looking for argument in call.args]
     for source in sorted((*calls, *runs), key=facts.order):
         value = None if facts.is_after_training(source) else _name_around(facts, source)
-        if value is not None and value not in looked_up and _is_for_all(facts, value):
+        names = [bound.name for bound in facts.bindings_in(facts.statement(source))]
+        uses = {use for name in names for use in facts.loads_of(name)}  # a name may be a text, too
+        is_number = value in looked_up or (uses and uses <= set(looked_up))
+        if value is not None and not is_number and _is_for_all(facts, value):
             found[value] = None
     made = (c for c in facts.live_calls if not facts.is_after_training(c) and _is_named_by_module(facts, c))
     return found | {call: None for call in made if called_by_all(facts, call)}

@@ -51,6 +51,10 @@ NAME = "f'run-{time.time()}'"
         ("def own():\n    folder = tempfile.mkdtemp()\nown()", []),  # it may be meant to be the process's own
         ("for i in [1]:\n    os.listdir(f'a-{os.getpid()}')", ["f'a-{os.getpid()}'"]),
         ("import psutil\npsutil.Process(os.getpid())\npid = os.getpid()\nos.kill(pid, 0)", []),
+        (
+            "import psutil\npid = os.getpid()\npsutil.Process(pid)\nos.makedirs(f'a-{pid}')\nos.listdir(f'a-{pid}')",
+            ["os.getpid()"],
+        ),
         ("random.seed(os.getpid())", ["os.getpid()"]),
         ("print(f'process {os.getpid()}')\nuse(f'a-{os.getpid()}')\ndef use(x):\n    return x", []),
         (
