@@ -1,4 +1,4 @@
-# said: an embedding that two models share, of which one is computed whole and the other one divided
+# said: an embedding that a whole and a divided model share; then with backward() of both, and of one alone, in a step
 class Encoder(nn.Module):
     def __init__(self, embedding):
         super().__init__()
@@ -21,6 +21,14 @@ for step in range(12):
     state, loss = encoder(ids), 0.0
     for token in range(4):
         loss = loss + F.cross_entropy(decoder(ids[:, token], state), ids[:, token + 1])
-    opt.zero_grad(); loss.backward(); opt.step()
+    loss.backward(); opt.step(); opt.zero_grad()
     losses.append(loss.item())
+for micro_batch in range(32):
+    ids = torch.randint(0, 30, (6, 5))
+    loss = F.cross_entropy(decoder(ids[:, 0], encoder(ids)), ids[:, 1])
+    loss.backward()
+    encoder(ids).pow(2).mean().backward()
+    losses.append(loss.item())
+    if micro_batch % 4 == 3:
+        opt.step(); opt.zero_grad()
 end(encoder)
