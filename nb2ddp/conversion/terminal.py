@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Literal
 
 from rich.console import Console, RenderableType
@@ -26,6 +28,7 @@ Detail = Literal["quiet", "brief", "normal", "verbose"]
 """What needs attention alone (quiet; brief: one of many), folded changes, or each change with its code."""
 
 _COLORS = {"converted": "green", "declined": "yellow", "failed": "red"}
+_MANY_CELLS = 6  # in which something is done, each of which is listed
 _WIDE = 120  # columns, where no terminal says how many
 
 
@@ -63,8 +66,8 @@ def _parts(
     noted = {(note.place, note.why) for note in notes}
     changes = [change for change in conversion.changes if (change.place, change.why) not in noted]
     if detail in ("normal", "verbose") and changes:
-        parts = [[change] for change in changes] if detail == "verbose" else [changes]
-        entries = [entry for part in parts for entry in folded(part)]
+        each = [entry for change in changes for entry in folded([change])]
+        entries = each if detail == "verbose" else _without_repeats(folded(changes))
         yield _table(entries, conversion, with_code=detail == "verbose")
     for line in split:
         yield _indented(Text(f"Batch: {line}", style="bold"))
@@ -74,6 +77,19 @@ def _parts(
             yield _table(folded(told), conversion)
     if failure is not None:
         yield _indented(Text(terminal_safe(failure), style="red"))
+
+
+def _without_repeats(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """Yield what is done in many cells for one reason at its first cell alone, with their number."""
+    count = collections.Counter((entry.rule, entry.why) for entry in entries)
+    said = set[tuple[str, str]]()
+    for entry in entries:
+        kind = entry.rule, entry.why
+        if kind not in said and count[kind] > _MANY_CELLS:
+            entry = dataclasses.replace(entry, why=f"{entry.why}, here and in {count[kind] - 1} other cells")
+        if kind not in said or count[kind] <= _MANY_CELLS:
+            yield entry
+        said.add(kind)
 
 
 def _indented(part: RenderableType) -> Padding:
@@ -88,7 +104,7 @@ def _heading(conversion: Conversion, failure: str | None) -> Text:
     return heading.append(f" ({conversion.task})") if conversion.task not in ("", "none") else heading
 
 
-def _table(entries: Sequence[Entry], conversion: Conversion, *, with_code: bool = False) -> Padding:
+def _table(entries: Iterable[Entry], conversion: Conversion, *, with_code: bool = False) -> Padding:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(max_width=16)

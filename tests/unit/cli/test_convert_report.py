@@ -61,6 +61,14 @@ def test_changes_are_grouped_by_cell_with_repeats_folded(tmp_path: Path) -> None
     assert told.count("cell 2") == 1
 
 
+def test_what_is_done_in_many_cells_is_told_at_the_first_with_their_number(tmp_path: Path) -> None:
+    path = save(tmp_path, *(f"x = {number}\nx" for number in range(9)), TRAIN)
+    (line,) = [line for line in convert(path, "--check").stderr.splitlines() if "[cell-output]" in line]
+    assert "cell 1 " in line
+    assert "here and in 8 other cells" in line
+    assert convert(path, "--check", "-v").stderr.count("[cell-output]") == 9
+
+
 @pytest.mark.parametrize("detail", [[], ["-v"]])
 def test_what_is_a_change_and_a_note_is_told_once(tmp_path: Path, detail: list[str]) -> None:
     told = convert(save(tmp_path, "!huggingface-cli login", TRAIN), "--check", *detail).stderr
