@@ -25,7 +25,10 @@ from nb2ddp.source.cells import Place
 from nb2ddp.source.line_matcher import LineMatcher
 
 Detail = Literal["quiet", "brief", "normal", "verbose"]
-"""What needs attention alone (quiet; brief: one of many), folded changes, or each change with its code."""
+"""What needs attention alone (quiet; brief: one of many), folded changes, or each change with its code.
+
+Of what is declined no change is made, so that only the last names them.
+"""
 
 _COLORS = {"converted": "green", "declined": "yellow", "failed": "red"}
 _MANY_CELLS = 6  # in which something is done, each of which is listed
@@ -65,7 +68,7 @@ def _parts(
     yield _heading(conversion, failure)
     noted = {(note.place, note.why) for note in notes}
     changes = [change for change in conversion.changes if (change.place, change.why) not in noted]
-    if detail in ("normal", "verbose") and changes:
+    if changes and (detail == "verbose" or (detail == "normal" and not conversion.declined)):
         each = [entry for change in changes for entry in folded([change])]
         entries = each if detail == "verbose" else _without_repeats(folded(changes))
         yield _table(entries, conversion, with_code=detail == "verbose")

@@ -30,6 +30,13 @@ LARGE = """
 from unsloth import FastLanguageModel
 m, tokenizer = FastLanguageModel.from_pretrained("org/Model-70B", load_in_4bit=True)
 """
+IN_A_THREAD = """
+import threading
+from trl import SFTTrainer
+def train():
+    SFTTrainer(model=m).train()
+threading.Thread(target=train).start()
+"""
 INSTALLS = "!pip install a\n!pip install b\nx = 1\n!pip install c"
 # colours, and the line that says what is waited for
 PIECES = re.compile(r"\x1b\[[0-9;]*m|\r[-\\|/] nb2ddp: \[[^\r]*|\r +\r")
@@ -59,6 +66,15 @@ def test_changes_are_grouped_by_cell_with_repeats_folded(tmp_path: Path) -> None
     assert "lines 1-2, 4" in installs
     assert told.count("a.ipynb") == 1
     assert told.count("cell 2") == 1
+
+
+def test_of_what_is_declined_only_the_reasons_are_told(tmp_path: Path) -> None:
+    path = save(tmp_path, INSTALLS, IN_A_THREAD)
+    assert json.loads(convert(path, "--check", "--json").stdout)["changes"]
+    told = convert(path, "--check").stderr
+    assert ": declined" in told
+    assert "[installs]" not in told
+    assert "[installs]" in convert(path, "--check", "-v").stderr
 
 
 def test_what_is_done_in_many_cells_is_told_at_the_first_with_their_number(tmp_path: Path) -> None:
