@@ -18,8 +18,7 @@ class _Rows:
     def __init__(self, inputs: Any, blocks: int = 1, *, divides: bool = True) -> None:
         self.inputs, self.blocks, self.cost = inputs, blocks, _cost(inputs)
         self.columns = 0  # of what is padded
-        # of the rows; none where they cannot be told apart
-        self.lengths = _sequences(inputs) if divides else []
+        self.lengths = _sequences(inputs) if divides else []  # none where rows cannot be told apart
         self.is_flat = bool(self.lengths)
         if not divides:
             return
@@ -66,9 +65,8 @@ class _Rows:
 
     def _of(self, value: Any, part: _Part, width: int) -> Any:
         if isinstance(value, Mapping):
-            made = {name: self._of(item, part, width) for name, item in value.items()}
             kind: Any = type(value)
-            return made if kind is dict else kind(made)
+            return kind({name: self._of(item, part, width) for name, item in value.items()})
         is_tensor = isinstance(value, torch.Tensor)
         if (is_tensor and not value.ndim) or isinstance(value, str | int | float | bool | None):
             return value
@@ -82,8 +80,8 @@ class _Rows:
                 if not is_tensor:
                     return [value[place] for place in places]
                 taken = value[torch.tensor(places, device=value.device)]
-                is_padded = taken.ndim == 2 and taken.shape[1] == self.columns
-                return taken[:, :width] if is_padded and not taken.is_floating_point() else taken
+                trims = taken.ndim == 2 and taken.shape[1] == self.columns and not taken.is_floating_point()
+                return taken[:, :width].contiguous() if trims else taken  # models view labels flat
         raise ValueError("a value of the batch has other rows")
 
     def _of_sequences(self, value: torch.Tensor, part: _Part) -> torch.Tensor:
@@ -101,8 +99,8 @@ class _Rows:
         if self.is_flat:
             sums = [of_row[shift:].sum() for of_row in counted[0].split(self.lengths)]
             return [torch.stack(sums).tolist()]
-        counted = counted[..., shift:] if shift else counted
-        rows: list[list[int]] = counted.reshape(len(counted), -1).sum(1).view(-1, len(self.lengths)).tolist()
+        summed = counted[..., shift:].reshape(len(counted), -1).sum(1)
+        rows: list[list[int]] = summed.view(-1, len(self.lengths)).tolist()
         return rows
 
     def kinds(self, parts: list[_Part]) -> set[Any]:
@@ -147,15 +145,13 @@ class _Rows:
     def _has_rows(self, value: torch.Tensor, blocks: int = 0) -> bool:
         if self.is_flat:
             return value.ndim > 1 and list(value.shape[:2]) == [1, sum(self.lengths)]
-        if not value.ndim or not len(value):
-            return False
-        return len(value) == blocks * len(self.lengths) if blocks else len(value) % len(self.lengths) == 0
+        count, rows = len(value) if value.ndim else 0, len(self.lengths)
+        return count > 0 and (count == blocks * rows if blocks else count % rows == 0)
 
 
 def _count_rows(inputs: Any) -> int:
     """Return the number of rows of a batch: of its labels, or what most of its tensors begin with."""
-    values = [value for value in _leaves(inputs) if isinstance(value, torch.Tensor) and value.ndim]
-    counts = [len(value) for value in values]
+    counts = [len(value) for value in _leaves(inputs) if isinstance(value, torch.Tensor) and value.ndim]
     return max(counts, key=lambda count: (counts.count(count), count), default=0)
 
 

@@ -52,6 +52,7 @@ def test_a_part_of_a_padded_batch_leaves_out_common_padding() -> None:
     part = rows.of((1, 3), trims=True)
     assert part["input_ids"].shape == (2, 16)  # a multiple of 8
     assert torch.equal(part["labels"], rows.inputs["labels"][[1, 3], :16])
+    assert all(value.is_contiguous() for value in part.values())  # models view labels flat
     assert rows.of((1, 3), trims=False)["attention_mask"].shape == (2, 40)
     assert rows.cost_of((1, 3), trims=True) == 32
 
