@@ -223,27 +223,24 @@ def _without_effects(
 
 def _hooks_of_notebook(model: torch.nn.Module) -> str | None:
     """Return what the notebook has hooked a function of its own to: it would be given a part of a batch."""
-    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    for kind in kinds[:3]:  # of all modules
-        if any(map(_is_of_notebook, getattr(torch.nn.modules.module, f"_global{kind}").values())):
-            return "all modules"
-    for name, module in model.named_modules():
-        if any(_is_of_notebook(hook) for kind in kinds for hook in getattr(module, kind).values()):
-            return f"the module `{name}`" if name else "the model"
-    for name, parameter in model.named_parameters():
-        hooks = [getattr(parameter, kind, None) or {} for kind in (*kinds, "_post_accumulate_grad_hooks")]
+    kinds = (
+        "forward_hooks forward_pre_hooks backward_hooks backward_pre_hooks post_accumulate_grad_hooks".split()
+    )
+    names = [f"{start}_{kind}" for kind in kinds for start in ("", "_global")]
+    for name, of in (("", torch.nn.modules.module), *model.named_modules(), *model.named_parameters()):
+        hooks = [getattr(of, each, None) or {} for each in names]
         if any(_is_of_notebook(hook) for of_kind in hooks for hook in of_kind.values()):
-            return f"the parameter `{name}`"
+            what = "parameter" if isinstance(of, torch.Tensor) else "module"
+            return f"the {what} `{name}`" if name else "the model" if of is model else "all modules"
     return None
 
 
 def _is_of_notebook(hook: Any) -> bool:
     function = getattr(hook, "func", hook)  # of functools.partial
     function = getattr(function, "__func__", function)
-    if type(function).__module__ == "__main__":
-        return True
-    name = getattr(function, "__name__", "")
-    return getattr(function, "__module__", None) == "__main__" and not name.startswith("_nb2ddp_")
+    is_ours = getattr(function, "__name__", "").startswith("_nb2ddp_")  # in a single file
+    own = _is_own(getattr(function, "__module__", None)) and not is_ours
+    return own or _is_own(type(function).__module__)
 
 
 def _unsynchronised(model: torch.nn.Module) -> list[torch.nn.Module]:
