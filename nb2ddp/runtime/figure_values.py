@@ -28,7 +28,7 @@ _MOST_ON_CPU = 1 << 16  # values of a tensor or an array there
 _NO_FIGURES = frozenset(
     "model model_wrapped ref_model optimizer lr_scheduler accelerator args train_dataset eval_dataset control state "
     "callback_handler data_collator processing_class _memory_tracker _turns label_names _signature_columns "
-    "current_flos current_gradient_accumulation_steps is_in_train".split()
+    "current_flos current_gradient_accumulation_steps is_in_train _tr_loss".split()
 )
 
 

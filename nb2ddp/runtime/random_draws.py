@@ -19,6 +19,7 @@ _WORDS = 624  # of a Mersenne Twister's state
 # it is seeded; the place of the next word; the words; three numbers of which one may be the next normal number
 _LEFT, _NEXT, _FIRST = slice(8, 12), 2, 3
 _NORMAL = 8 * (_FIRST + _WORDS)  # in bytes
+_MOST_SHAPES = 64
 _MOST_DRAWS = 1 << 24  # of one micro-batch, on the CPU
 _MOST_WRONG = 8  # steps that may be computed again, and one of fifty more
 
@@ -27,7 +28,8 @@ class _Draws:
     """How many random numbers micro-batches draw, by their shapes."""
 
     def __init__(self) -> None:
-        self.known: dict[Any, _Counts] = {}
+        self.known: dict[Any, _Counts] = {}  # those seen last
+        self.draws = False  # whether any has drawn a number
         self.wrong = 0  # steps that were computed again
         self.why_not = ""  # why the states are not those of one process
 
@@ -45,7 +47,7 @@ class _Draws:
     def expected(self, inputs: Any) -> _Counts:
         """Return what a micro-batch draws, as far as those seen so far tell."""
         shapes = _shapes(inputs)
-        if shapes in self.known or not self.known:
+        if shapes in self.known or not self.draws:
             return self.known.get(shapes, _NOTHING)
         nearest = min(self.known, key=lambda of: abs(_size(of) - _size(shapes)))
         return self._fitted(shapes) or self.known[nearest]
@@ -62,8 +64,7 @@ class _Draws:
             table, counts = (numpy.array(column, dtype=float) for column in zip(*seen, strict=True))
             solved = numpy.linalg.lstsq(table, counts)[0]
             if abs(table @ solved - counts).max() <= 0.4:
-                found = (numpy.array(wanted) @ solved).round().clip(0)
-                return tuple(int(count) for count in found)
+                return tuple(map(int, (numpy.array(wanted) @ solved).round().clip(0)))
         return None
 
     def learn(self, samples: list[Any], drawn: list[_Counts | None], step: int) -> bool:
@@ -76,6 +77,9 @@ class _Draws:
                 self.why_not = "in numbers that cannot be counted"
             else:
                 self.known[_shapes(inputs)] = counts
+                self.draws |= counts != _NOTHING
+        for old in [*self.known][:-_MOST_SHAPES]:  # what is expected of new ones is computed from all
+            del self.known[old]
         if expected[:-1] == drawn[:-1]:
             return True
         self.wrong += 1
@@ -142,8 +146,7 @@ def _advanced(state: tuple[Any, ...], counts: _Counts) -> tuple[Any, ...]:
         of_numpy = (of_numpy[0], words.tobytes(), place, *of_numpy[3:])
     if moved[2] is not None:
         words, place = moved[2]
-        of_torch = of_torch.clone()
-        whole = of_torch.view(torch.int64)
+        whole = (of_torch := of_torch.clone()).view(torch.int64)
         whole[_FIRST : _FIRST + _WORDS] = torch.from_numpy(words.astype("int64"))
         whole[_NEXT] = place
         of_torch[_LEFT].view(torch.int32)[0] = _WORDS + 1 - place  # until it makes new words
@@ -159,11 +162,8 @@ def _twisters(state: tuple[Any, ...]) -> list[tuple[Any, int, Any]]:
 
     python, of_numpy, of_torch, _ = state
     whole = of_torch.view(torch.int64)
-    words, left = (
-        whole[_FIRST : _FIRST + _WORDS].numpy().astype("uint32"),
-        of_torch[_LEFT].view(torch.int32)[0],
-    )
-    place = _WORDS if left == 1 else int(whole[_NEXT])
+    words = whole[_FIRST : _FIRST + _WORDS].numpy().astype("uint32")
+    place = _WORDS if of_torch[_LEFT].view(torch.int32)[0] == 1 else int(whole[_NEXT])
     held = bool(of_torch[_NORMAL + 24]), bool(of_torch[-4])  # a second normal number, of either precision
     return [
         (numpy.array(python[1][:_WORDS], dtype="uint32"), python[1][_WORDS], python[2:]),

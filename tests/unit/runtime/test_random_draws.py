@@ -120,3 +120,13 @@ def test_numbers_that_cannot_be_known_are_given_up() -> None:
     again = draws.states([inputs, inputs], start)
     assert all(torch.equal(one[2], other[2]) for one, other in zip(states, again, strict=True))
     assert not torch.equal(states[1][2], states[2][2])
+
+
+def test_what_is_expected_takes_no_longer_in_a_long_training() -> None:
+    """Nearly every micro-batch without padding has shapes of its own."""
+    draws = _Draws()
+    for length in range(1, 400):
+        draws.learn([{"x": torch.ones(1, length)}], [(0, 0, 7 * length, 0)], length)
+    assert len(draws.known) < 100
+    assert draws.expected({"x": torch.ones(1, 1000)}) == (0, 0, 7000, 0)
+    assert draws.expected({"x": torch.ones(1, 3)}) == (0, 0, 21, 0)
