@@ -27,13 +27,16 @@ def _gradients(output: Any, parameters: list[Any], keeps: bool) -> list[Any] | N
     """Return a gradient of parameters behind the outputs of a call, weighted alike on every rank; None for none."""
     grad: Any = getattr(torch.autograd.grad, "__wrapped__", torch.autograd.grad)
     of = [x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor) and x.requires_grad]
-    drawn = torch.Generator().manual_seed(0)
-    weights = [torch.randn(x.shape, generator=drawn, dtype=torch.float64, device="cpu").to(x) for x in of]
+    drawn, most = torch.Generator().manual_seed(0), 1_000_003  # a prime; more takes seconds on the CPU
+    some = [torch.randn(min(x.numel(), most), generator=drawn, device="cpu").to(x) for x in of]
+    weights = [
+        w.repeat(x.numel() // most + 1)[: x.numel()].view(x.shape) for w, x in zip(some, of, strict=True)
+    ]
     if not of or not parameters:
         return None
     found = grad(of, parameters, weights, keeps, allow_unused=True)  # a graph that the notebook's own needs
-    pairs = zip(parameters, found, strict=True)
-    return [torch.zeros_like(p) if g is None else g.detach().to_dense() for p, g in pairs]
+    found = (torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True))
+    return [gradient.detach().to_dense() for gradient in found]
 
 
 _IN_16_BITS = (
