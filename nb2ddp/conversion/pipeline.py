@@ -241,6 +241,7 @@ def _setup_script(notebook: Notebook, facts: Facts, options: Options) -> str | N
         notebook=notebook.path.name,
         body="\n".join(parts).strip(),
         shell_output=any("shell_output(" in part for part in parts),
+        changes_folder=any("change_folder(" in part for part in parts),
     )
 
 

@@ -37,7 +37,7 @@ def setup_rule(step: InstallPlan) -> Rule:
 def _runner(facts: Facts, shell: ShellCall) -> Callable[[cst.CSTNode], cst.CSTNode]:
     if shell.kind == "line" and shell.name == "cd":
         folder = command_code(shell.folder, facts.bound_names)
-        return lambda _: cst_nodes.expression(f"os.chdir(os.path.expanduser({folder}))")
+        return lambda _: cst_nodes.expression(f"change_folder({folder})")
     if shell.is_environment:
         name, value = shell.variable(facts.bound_names)
         return lambda _: cst_nodes.expression(

@@ -1,8 +1,8 @@
 """Replace notebook magics by the Python that they stand for.
 
-``%env`` sets ``os.environ``, ``%cd`` changes the folder, ``%%writefile`` writes its file once. Magics that
-only shape the notebook's display are dropped, and what reads the result of ``%run_ddp``. A magic that nb2ddp does not
-know is left out with a note; one that runs code, as ``%run`` does, stops the conversion.
+``%env`` sets ``os.environ``, ``%cd`` changes the folder if it is there, ``%%writefile`` writes its file once. Magics
+that only shape the notebook's display are dropped, and what reads the result of ``%run_ddp``. A magic that nb2ddp does
+not know is left out with a note; one that runs code, as ``%run`` does, stops the conversion.
 
 .. code-block:: diff
 
@@ -90,16 +90,10 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         code = f'{os}.environ["{name}"] = {value}'
         yield Edit(line, "%env sets an environment variable", partial(_small_statement, code=code))
     elif shell.name == "cd":
-        if shell.folder.startswith("-"):
+        if shell.folder[:1] == "-" != shell.folder:
             yield Decline("a script has no history that %cd could go back in; name the folder", shell.call)
             return
-        path = command_code(shell.folder, facts.names_at(shell.call))
-        path = f"{os}.path.expanduser({path})" if shell.folder.startswith("~") else path
-        code = f"{os}.chdir({path})"
-        if (
-            shell.folder.strip("\"'").rstrip("/") == "/content"
-        ):  # where Colab begins; without it IPython goes on
-            code = f"{os}.path.isdir({path}) and {code}"
+        code = f"{helper(facts, 'cd')}({command_code(shell.folder, facts.names_at(shell.call))})"
         yield Edit.to(shell.call, "%cd changes the working folder", code)
     elif shell.name in libraries.DISPLAY_MAGICS | (frozenset() if shell.text else _TIMING):
         yield Drop(statement, f"%{shell.name} is for the notebook alone")

@@ -112,7 +112,7 @@ def _local_files(facts: Facts) -> Iterator[Note]:
     """Note the paths of this machine's users, disks and drives."""
     found: dict[str, cst.CSTNode] = {}
     for string in facts.strings:
-        text = cst_nodes.string_value(string) or ""
+        text = (cst_nodes.string_value(string) or "").strip("\"'")  # of %cd, too
         if _LOCAL.fullmatch(text) and not facts.is_dead(string) and not _is_of_colab(facts, string):
             found.setdefault(text, string)
     if found:

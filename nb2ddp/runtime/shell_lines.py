@@ -1,4 +1,4 @@
-"""Run the notebook's ``!`` lines and write its ``%%writefile`` cells once, on rank 0."""
+"""Run the notebook's ``!`` lines, write its ``%%writefile`` cells once, on rank 0, and follow its ``%cd``."""
 
 import contextlib
 import os
@@ -8,6 +8,30 @@ import sys
 from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.rank_zero import main_process_only
 from nb2ddp.runtime.run_state import _RANK_VARIABLES
+
+_folders = [os.getcwd()]  # that `cd` was in
+
+
+def cd(folder: str) -> None:
+    """Change the folder where rank 0 can, for which the others wait; else print why and go on, as ``%cd`` does.
+
+    ``-`` is the folder before.
+    """
+    path, done = _folders[-2:][0] if folder == "-" else os.path.expanduser(folder), list[str]()
+
+    def change() -> None:
+        os.chdir(path)
+        done.append(path)
+
+    try:
+        from_main_process(change)
+    except OSError as error:
+        print(error)
+        return
+    if not done:
+        change()
+    if os.getcwd() != _folders[-1]:
+        _folders.append(os.getcwd())
 
 
 def shell(command: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import os
 import re
@@ -69,7 +70,8 @@ class _Shell:
             key, _, value = line.partition("=") if "=" in line else line.partition(" ")
             os.environ[key.strip()] = value.strip()
         elif name == "cd":
-            os.chdir(os.path.expanduser(line))
+            with contextlib.suppress(OSError):  # as the script goes on
+                os.chdir(os.path.expanduser(line))
 
     def run_cell_magic(self, name: str, line: str, body: str) -> None:
         if name == "writefile":

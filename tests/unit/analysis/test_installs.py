@@ -422,6 +422,18 @@ def test_an_install_in_a_folder_that_is_cloned(tmp_path: Path) -> None:
     assert (tmp_path / "here").read_text().strip() == str(tmp_path / "a")
 
 
+def test_an_install_where_no_folder_is(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    cell = (
+        "!git clone https://example.com/a\n%cd not/there\n%cd a\n!pip install -e . && pwd > ../here\n%cd -\n"
+    )
+    calls = run_setup(
+        tmp_path, f"{cell}!git clone https://example.com/b\n!pip install -e ./b && pwd >> here\n"
+    )
+    assert calls[1::2] == ["pip install -e .", "pip install -e ./b"]
+    assert (tmp_path / "here").read_text().split() == [str(tmp_path / "a"), str(tmp_path)]
+
+
 def test_nothing_else_of_the_notebook_runs_there(tmp_path: Path) -> None:
     run_setup(
         tmp_path, "!pip install a\nopen('seen', 'w')\nraise SystemExit(3)\n", "import not_installed_anywhere"

@@ -89,6 +89,37 @@ def test_shell_lines_run_once(run: Run, ranks: int) -> None:
 
 
 @pytest.mark.parametrize("ranks", [0, *RANK_COUNTS])
+def test_all_ranks_change_the_folder_where_rank_0_can(run: Run, ranks: int) -> None:
+    ended = run(
+        """
+        import os
+        start = os.getcwd()
+        ddp.cd("not there")
+        ddp.shell("mkdir -p new/inner")
+        ddp.cd("new/inner")
+        inner = os.getcwd()
+        ddp.cd("..")
+        ddp.cd("-")
+        note(inner=os.path.relpath(inner, start), back=os.getcwd() == inner)
+        ddp.cd("../..")
+        os.environ["HOME"] = start
+        if ddp._run.rank:  # which alone still sees the folder
+            os.path.expanduser = lambda path: start + "/new"
+        ddp.cd("gone")
+        ddp.cd("~/new") if ddp._run.rank == 0 else ddp.cd("x")
+        note(here=os.path.relpath(os.getcwd(), start))
+        """,
+        ranks,
+    )
+    assert not any(ended.codes), ended.text
+    for notes in ended.notes:
+        assert notes == {"inner": "new/inner", "back": True, "here": "new"}
+    why = "[Errno 2] No such file or directory: "
+    assert ended.ranks[0].out == f"{why}'not there'\n{why}'gone'\n"
+    assert not any(rank.out for rank in ended.ranks[1:])
+
+
+@pytest.mark.parametrize("ranks", [0, *RANK_COUNTS])
 def test_a_program_runs_once_and_every_rank_reads_it(run: Run, ranks: int) -> None:
     ended = run(
         """

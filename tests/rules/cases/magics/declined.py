@@ -13,8 +13,8 @@ x
 %run other.ipynb
 # decline, line 1: %run runs code, or gives names a value; write it in Python
 
-# case: the folder before
-%cd -
+# case: a folder of the history
+%cd -2
 # decline, line 1: a script has no history that %cd could go back in; name the folder
 
 # case: the value of a magic

@@ -1,19 +1,19 @@
-# %cd changes the folder.
+# %cd changes the folder, where it is there.
 
 # case: a folder
 %cd /tmp
 # output
-os.chdir("/tmp")
+ddp.cd("/tmp")
 
 # case: quietly
 %cd -q /tmp
 # output
-os.chdir("/tmp")
+ddp.cd("/tmp")
 
 # case: quoted
 %cd "my folder"
 # output
-os.chdir("my folder")
+ddp.cd("my folder")
 
 # case: quotes and backslashes as a shell reads them
 base = {"a": "x"}
@@ -22,33 +22,33 @@ base = {"a": "x"}
 %cd {base["a"]}/"My Drive"
 # output
 base = {"a": "x"}
-os.chdir("drive/My Drive/project")
-os.chdir("/content/My Drive/x")
-os.chdir(f'{base["a"]}/My Drive')
-
-# case: the folder that Colab begins in, which other machines have not
-%cd /content/
-%cd "/content"
-# output
-os.path.isdir("/content/") and os.chdir("/content/")
-os.path.isdir("/content") and os.chdir("/content")
+ddp.cd("drive/My Drive/project")
+ddp.cd("/content/My Drive/x")
+ddp.cd(f'{base["a"]}/My Drive')
 
 # case: home
 %cd
 # output
-os.chdir(os.path.expanduser("~"))
+ddp.cd("~")
 
 # case: below home
 %cd ~/x
 # output
-os.chdir(os.path.expanduser("~/x"))
+ddp.cd("~/x")
+
+# case: the folder before
+%cd a/
+%cd -
+# output
+ddp.cd("a/")
+ddp.cd("-")
 
 # case: a variable
 d = "x"
 %cd {d}
 # output
 d = "x"
-os.chdir(f"{d}")
+ddp.cd(f"{d}")
 
 # case: where am I
 here = %pwd

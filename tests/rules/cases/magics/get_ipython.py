@@ -22,7 +22,7 @@ IPython.get_ipython().run_line_magic("cd", "a")
 # output
 import IPython
 shell = None
-os.chdir("a")
+ddp.cd("a")
 
 # case: which values it shows
 get_ipython().ast_node_interactivity = "all"
