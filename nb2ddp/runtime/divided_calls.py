@@ -49,6 +49,7 @@ class _Split:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model: Any = weakref.proxy(model)
+        self.only: Any = (), ""  # keys of the outputs that are read, if not all, and where this is said
         self.averaging = _Averaging(model)
         self.function: Callable[..., Any] | None = None  # the method that is called, if not the model
         self.plain, self.methods = set[str](), set[str]()  # that train nothing by themselves, and that do
@@ -71,12 +72,11 @@ class _Split:
 
     def method(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Compute what a method of the model's own gives; the first call says whether it trains by itself."""
-        if not any(isinstance(x, torch.Tensor) and x.ndim for x in pytree.tree_leaves((args, kwargs))):
-            return function(*args, **kwargs)
-        if name in self.methods:
+        is_given = any(isinstance(x, torch.Tensor) and x.ndim for x in pytree.tree_leaves((args, kwargs)))
+        if is_given and name in self.methods:
             with _replaced(self, function=function):  # it holds the model
                 return self.forward(args, kwargs, name)
-        if not torch.is_grad_enabled():  # nobody knows yet whether it trains
+        if not is_given or not torch.is_grad_enabled():  # nobody knows yet whether it trains
             return function(*args, **kwargs)
         before = self.calls
         self._prepare()
@@ -124,11 +124,10 @@ class _Split:
             return output
         if parts.obstacle:
             _warn_once(f"a batch is computed by every rank: {parts.obstacle}")
-            return self._compute_whole(args, kwargs)
-        if of_more in self.whole:
+        elif of_more in self.whole:
             self.whole[kind] = self.whole[of_more]
-        joined = None if kind in self.whole or self._keeps_whole(kind) else self._divided(parts, kind)
-        if joined is None:
+        is_whole = parts.obstacle or kind in self.whole or self._keeps_whole(kind)
+        if is_whole or (joined := self._divided(parts, kind)) is None:
             return self._compute_whole(args, kwargs)
         self.last = (parts, kind) if self.mode[1] else self.last
         if _is_power_of_two(self.calls):
@@ -187,7 +186,7 @@ class _Split:
     def _divided(self, parts: _Parts, kind: Any) -> tuple[Any, Any] | None:
         """Return the outputs of all rows, and those of this rank's; None where the whole batch is to be computed."""
         self.compared.expected = None  # of an earlier batch, which was computed whole after its check
-        settings = self.settings[self.mode]
+        settings, self.joins[kind].only = self.settings[self.mode], self.only
         found = settings.changed(self.model, self.modules, kind, parts.values)
         # a rank may see it alone: of the seconds that it took, say
         mode = 2 * self.mode[0] + self.mode[1]
@@ -218,8 +217,8 @@ class _Split:
             return None
         if self.calls <= self.most_rechecks and _computes_in_16_bits(self.model, output):
             _warn_once(_IN_16_BITS)
-        joined = self.joins[kind].join(output, parts, self.model)
         expected, self.compared.expected = self.compared.expected, None
+        joined = self.joins[kind].join(output, parts, self.model, of_all=expected is not None)
         if expected is not None and not from_main_process(lambda: self.compared.is_near(expected, joined)):
             self.whole[kind] = "what the ranks have joined is not what was compared"
             _checks.failed(f"{self.whole[kind]}. {_FROM_HERE_ON}")

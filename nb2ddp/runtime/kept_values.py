@@ -165,8 +165,7 @@ def _attributes(path: _Path, value: Any, seen: set[int]) -> Iterator[_Place]:
                 yield _Place((*path, name), value, name, getattr(value, name))
     for name, inner in list(getattr(value, "__dict__", {}).items()):
         if name[:2] != "__" or isinstance(inner, types.FunctionType):
-            holder = value if isinstance(value, type) else vars(value)
-            yield _Place((*path, name), holder, name, inner)
+            yield _Place((*path, name), value if isinstance(value, type) else vars(value), name, inner)
 
 
 def _is_notebooks(value: Any) -> bool:
@@ -216,5 +215,4 @@ def _cannot_go_back(value: Any) -> bool:
 
 def _plain_type(value: Any) -> Any:
     """Return Python's own class of a container, whose methods do nothing of a subclass's own."""
-    kinds = (collections.OrderedDict, dict, *_GROWS, tuple)
-    return next(kind for kind in kinds if isinstance(value, kind))
+    return next(of for of in (collections.OrderedDict, dict, *_GROWS, tuple) if isinstance(value, of))

@@ -50,8 +50,7 @@ def _trained(model: Any) -> dict[tuple[str, str], Any]:
         _uncompared.clear()
     known = {id(value) for value in found.values()} | {id(p) for p in (model.parameters() if model else ())}
     for optimizer, label in list(_run.numbers.items()) if _run.divided else ():
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        for place, value in enumerate(parameters):
+        for place, value in enumerate(p for group in optimizer.param_groups for p in group["params"]):
             if id(value) not in known and isinstance(value, torch.Tensor) and not value.is_meta:
                 found[f"optimizer {label}", f"parameter {place} of an optimizer"] = value
     return found

@@ -40,6 +40,7 @@ class _Joins:
         # one by one (rows by tokens), or None for once; no place where it does not depend on the batch
         self.places: dict[Any, tuple[int, bool | None] | None] = {}
         self.draws = False  # random numbers, which can be those of the whole batch
+        self.only: Any = (), ""  # keys of the outputs that are read, if not all, and where this is said
 
     def know(self, output: Any, rows: int) -> bool:
         """Return whether an output of this structure was compared; nothing is known of one that comes later."""
@@ -83,11 +84,8 @@ class _Joins:
         if any(self.uneven.get(way, 0) < 3 for way in parts.uneven_ways()):
             return 2
         weights = [of_way for way, of_way in parts.weights().items() if way in ways and of_way]
-        why = set[Any]()
-        for number, (least, most) in parts.extremes.items():
-            known = self.extremes.get(number, (least, most))
-            if least < known[0] or most > known[1]:
-                why.add(number)
+        known = ((number, self.extremes.get(number, of), of) for number, of in parts.extremes.items())
+        why: set[Any] = {number for number, before, now in known if now[0] < before[0] or now[1] > before[1]}
         pairs = [pair for other in weights[1:] for pair in zip(weights[0], other, strict=True)]
         if any(not abs(a - b) <= parts.weight_tolerance for a, b in pairs):
             why.add("ways")
@@ -194,10 +192,11 @@ class _Joins:
         """Return whether a number is a mean to which a rank's rows add nothing: theirs is NaN, and its gradient too."""
         return any(0.0 in _best_weights(ways, parts) for ways in self.errors.values())
 
-    def join(self, output: Any, parts: _Parts, model: torch.nn.Module) -> Any:
-        """Return the outputs of all rows from this rank's; what is the model's own stays so."""
+    def join(self, output: Any, parts: _Parts, model: torch.nn.Module, *, of_all: bool = True) -> Any:
+        """Return the outputs of all rows from this rank's, all or those that are read; the model's own stays so."""
         (joined, spec), structure = pytree.tree_flatten(output), _structure(output)
-        made: dict[int, Any] = {}  # by id of a tensor, which may have several names
+        # by id of a tensor, which may have several names
+        made: dict[int, Any] = {} if of_all else _unread(output, *self.only)
         for number, leaf in enumerate(_tensors(output)):
             key = (structure, number)
             ways, place = self.errors.get(key), self.places.get(key)
@@ -210,6 +209,46 @@ class _Joins:
                 joined[number] = _gathered(leaf, parts, *place)
             made[id(leaf)] = joined[number]
         return pytree.tree_unflatten(joined, spec)
+
+
+class _Unread:
+    """Stands for an output of which the script says that nobody reads it; whoever does gets an error that says so."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(vars(self)["why"])
+
+    def refuse(self, *_: Any) -> Any:
+        raise RuntimeError(self.why)
+
+    @staticmethod
+    def __torch_function__(*given: Any) -> Any:
+        next(x for x in pytree.tree_leaves(given) if isinstance(x, _Unread)).refuse()
+
+
+_OWN = {*vars(_Unread), "__dir__", "__hash__", "__new__"}
+for _name in {name for kind in torch.Tensor.__mro__[:-1] for name in vars(kind)} - _OWN:
+    if _name[:2] == "__" and callable(getattr(torch.Tensor, _name)):
+        setattr(_Unread, _name, _Unread.refuse)
+
+
+def _unread(output: Any, keys: Any, where: str) -> dict[int, Any]:
+    """Return, by id, what stands for tensors that are in no output with these keys; nothing where one is missing."""
+    try:
+        kept = [output[key] for key in keys] if keys and not isinstance(output, torch.Tensor) else output
+    except (KeyError, IndexError, TypeError):
+        return {}
+    read, why = {id(leaf) for leaf in pytree.tree_leaves(kept)}, _UNREAD.format(where, str([*keys])[1:-1])
+    unread = (x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor) and id(x) not in read)
+    return dict.fromkeys(map(id, unread), _Unread(why))
+
+
+_UNREAD = (
+    "this output of the model was not put together from all ranks' rows. {} says only_outputs(model, {}): nothing else "
+    "that this call returns is read. Name this one there, too, or call `model` itself there"
+)
 
 
 def _gathered(own: Any, parts: _Parts, dim: int, repeats: bool | None) -> Any:

@@ -111,8 +111,7 @@ def _waited_files(pid: int, kind: str, values: list[int]) -> Iterator[int]:
     if kind == "file":
         yield values[0]
     elif kind == "epoll":
-        watched = re.findall(r"^tfd:\s*(\d+)", _proc(f"{pid}/fdinfo/{values[0]}"), re.MULTILINE)
-        yield from map(int, watched)
+        yield from map(int, re.findall(r"^tfd:\s*(\d+)", _proc(f"{pid}/fdinfo/{values[0]}"), re.MULTILINE))
     else:
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
             memory.seek(values[0])

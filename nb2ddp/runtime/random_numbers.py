@@ -57,8 +57,7 @@ def _set_random_state(state: tuple[Any, ...]) -> None:
     vars(tempfile)["_Random"] = random.SystemRandom  # names of files stay each rank's own
     if of_numpy is not None and (numpy := sys.modules.get("numpy")):
         numpy.random.bit_generator.randbits = _same_entropy
-        keys = numpy.frombuffer(of_numpy[1], dtype=numpy.uint32)
-        numpy.random.set_state((of_numpy[0], keys, *of_numpy[2:]))
+        numpy.random.set_state((of_numpy[0], numpy.frombuffer(of_numpy[1], numpy.uint32), *of_numpy[2:]))
     _set_generators(of_torch)
 
 

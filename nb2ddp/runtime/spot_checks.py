@@ -51,8 +51,7 @@ class _SpotChecks:
 
     def rare_gap(self, step: int) -> int:
         """Return after how many steps the next check comes: the later the rarer, up to a limit."""
-        most = max(1.0, 1000 / self.wanted)
-        usual = max(1.0, min(4.0 * step * _FEW / self.wanted, most)) if step else 2.0
+        usual = max(1.0, min(4.0 * step * _FEW / self.wanted, max(1.0, 1000 / self.wanted))) if step else 2.0
         return max(1, round(usual * self.random.uniform(0.6, 1.4)))
 
     def record(self, difference: float, gradients: float | None = None) -> None:

@@ -23,8 +23,7 @@ def _store() -> Any:
 
 def _prefix() -> str:
     """Return what keys begin with: the agent's store outlives a restart; rank 0's is new, and attempts may differ."""
-    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return f"nb2ddp/{_run.attempt}" if kept else "nb2ddp"
+    return f"nb2ddp/{_run.attempt}" if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" else "nb2ddp"
 
 
 @functools.cache

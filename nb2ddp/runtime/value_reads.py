@@ -53,18 +53,14 @@ class _Reads(TorchFunctionMode):
         if _reads_values(name, args, kwargs):
             self.found = True
             of = self.compared.pop(id(args[0]), None) if args else None
-            if of is not None:
-                self.deciding.append(float(of[1].detach()))
-            elif isinstance(result, float):
-                self.deciding.append(result)
+            seen = result if of is None else float(of[1].detach())
+            self.deciding += [seen] if isinstance(seen, float) else []
             if name in _CHOICES:
                 self.choices += [x.numel() / self.rows for x in pytree.tree_leaves(result)]
             elif name in _DIVISIONS:
                 self.choices.append(float(_divisor(name, args).item()) / self.rows)
-            elif isinstance(result, bool):
-                self.choices.append(float(result))
             elif isinstance(result, int | float):
-                self.choices.append(result / self.rows)
+                self.choices.append(result / (1 if isinstance(result, bool) else self.rows))
         return result
 
 

@@ -193,8 +193,7 @@ class _Watchdog(threading.Thread):
 
         An exception that some ranks alone handle has parted them: it is shown too.
         """
-        first = _second_store().compare_set("stop", "", str(_run.rank))
-        if first not in (b"", str(_run.rank).encode()):
+        if _second_store().compare_set("stop", "", str(_run.rank)) not in (b"", str(_run.rank).encode()):
             time.sleep(2)  # that rank says why
             _exit(1)
         parted = len({beat["error"] for beat in beats}) > 1

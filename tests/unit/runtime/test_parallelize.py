@@ -377,3 +377,72 @@ def test_calls_for_several_tasks_make_one_loss(server: RankServer, tmp_path: Pat
     runs = [server.run(tmp_path / str(n), START + TOOLS + textwrap.dedent(script), n) for n in (0, ranks)]
     assert_as_one_process(*runs)
     assert "saves no time" not in runs[1].text
+
+
+def test_outputs_that_nobody_reads_are_not_exchanged(run: Run) -> None:
+    """They are named by keys or places; where one of these is missing, all are exchanged."""
+    ended = run(
+        """
+        import torch
+        class Net(torch.nn.Linear):
+            as_dict = False
+            def forward(self, x):
+                logits = super().forward(x)
+                loss = logits.square().mean()
+                return {"logits": logits, "loss": loss} if self.as_dict else (logits, loss)
+        seen, exchanged, gather = [], [], ddp._all_rows
+        ddp._all_rows = lambda own, sizes: exchanged.append(sum(sizes)) or gather(own, sizes)
+        ddp._checks.is_on = False  # after the first call
+        for as_dict, keys in ((False, [1]), (True, ["loss"]), (False, ["loss"]), (True, [1]), (False, [0, 1])):
+            net = Net(3, 5)
+            net.as_dict = as_dict
+            ddp.parallelize(net)
+            ddp.only_outputs(net, *keys)(torch.ones(6, 3))  # which is compared first
+            exchanged.clear()
+            for _ in range(3):
+                out = ddp.only_outputs(net, *keys)(torch.ones(6, 3))
+            logits, loss = out.values() if as_dict else out
+            loss.backward()
+            unread = 6 not in exchanged
+            net(torch.ones(6, 3))
+            assert 6 in exchanged  # a call that does not say what is read
+            seen.append(unread)
+        assert ddp.only_outputs(len, 0) is len
+        note(seen=seen)
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    assert all(rank["seen"] == [True, True, False, False, False] for rank in ended.notes)
+
+
+def test_an_output_that_is_read_after_all_says_what_to_change(run: Run) -> None:
+    ended = run(
+        """
+        import copy, torch
+        class Net(torch.nn.Linear):
+            def forward(self, x):
+                logits = super().forward(x)
+                return {"logits": logits, "loss": logits.square().mean()}
+        ddp._checks.is_on = False  # after the first call
+        net = ddp.parallelize(Net(3, 5))
+        for _ in range(3):
+            logits = ddp.only_outputs(net, "loss")(torch.ones(6, 3))["logits"]
+        said = []
+        for read in (torch.mean, torch.argmax, len, list, float, str, repr, bool, copy.copy, torch.tensor,
+                     lambda x: x.shape, lambda x: x.dtype, lambda x: x[0], lambda x: x + 1, lambda x: 1 - x,
+                     lambda x: x == 1, lambda x: x < 1, lambda x: f"{x}", lambda x: x.detach().numpy(), lambda x: torch.ones(2).to(x),
+                     lambda x: torch.nn.functional.cross_entropy(x, torch.ones(2)), lambda x: torch.stack([x, x]),
+                     lambda x: x.__setitem__(0, 1), lambda x: x.requires_grad, lambda x: x.data):
+            try:
+                read(logits)
+            except (AttributeError, RuntimeError) as error:
+                said.append(str(error))
+        assert len(said) == 25
+        note(said=said)
+        """
+    )
+    assert ended.codes == [0, 0], ended.text
+    for rank in ended.notes:
+        assert set(rank["said"]) == {rank["said"][0]}
+        assert "says only_outputs(model, 'loss'): nothing else" in rank["said"][0]
+        assert ", line " in rank["said"][0]
