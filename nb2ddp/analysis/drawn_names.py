@@ -73,10 +73,9 @@ def shared_names(facts: Facts) -> Collection[cst.BaseExpression]:
 def _is_named_by_module(facts: Facts, call: cst.Call) -> bool:
     """Return whether a function of a module returns a name that it draws, and does no more than make its folder."""
     results = ((own, value) for own, f in modules.functions_of(facts, call) for value in own.returned(f))
-    if not any(own.carries(value, _is_drawn_text) for own, value in results):
+    if not any(own.carries(value, _is_drawn_text) for own, value in results) or changes_state(facts, call):
         return False
-    changes = modules.runs(facts, call, modules.trains) or changes_state(facts, call)
-    return not changes and modules.runs(facts, call, _draws_name)
+    return modules.runs(facts, call, _draws_name) and not modules.runs(facts, call, modules.trains)
 
 
 def _draws_name(facts: Facts, call: cst.Call) -> bool:

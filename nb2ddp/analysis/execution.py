@@ -98,8 +98,7 @@ class Execution(Calls):
         silent = called in libraries.SILENT_CALLS - but or called.startswith(("save_", "push_to_hub"))
         silent |= is_word(keyword_of(value, "inplace"), "True") or value in self.lightning_fits
         silent |= name in libraries.GIVE_NOTHING | {"os.system"} or name.startswith("google.colab.")
-        of_shell = isinstance(root, cst.Call) and self.qualified(root.func).endswith("get_ipython")
-        return not (silent or of_shell)
+        return not (silent or (isinstance(root, cst.Call) and "get_ipython" in self.qualified(root.func)))
 
     # ---- training -------------------------------------------------------------------------------
 
@@ -237,14 +236,12 @@ class Execution(Calls):
 
     def is_sharded(self, node: cst.BaseExpression) -> bool:
         """Return whether an expression is the model that a Trainer has sharded, where it stands."""
-        if not self._sharded or self.kind(node) != "model" or self._sharding is None:
+        sharding = self._sharding if self._sharded and self.kind(node) == "model" else None
+        if sharding is None or not self._may_run_after(node, sharding):
             return False
-        if not self._may_run_after(node, self._sharding):
-            return False
-        since = self.end(self._sharding)
-        made = self.bound(node)
+        made = self.bound(node)  # not one loaded again
         loaded = isinstance(made, cst.Call) and method_of(made) == "from_pretrained"
-        return not (loaded and made is not None and self.order(made) > since)  # not one loaded again
+        return not (loaded and made is not None and self.order(made) > self.end(sharding))
 
     def _may_run_after(self, node: cst.CSTNode, call: cst.Call) -> bool:
         """Return whether a node may run after a call; what is in a function runs where the function is called."""

@@ -116,9 +116,7 @@ class Flow(Names):
         key, owner = key_of(item), cst_nodes.code_of(item.value)
         if key is None:
             return
-        for other, value in self._items:
-            if key_of(other) == key and cst_nodes.code_of(other.value) == owner:
-                yield value
+        yield from (v for of, v in self._items if key_of(of) == key and cst_nodes.code_of(of.value) == owner)
         for binding in self.bindings(owner):
             items = dict_items(binding.value) if self._is_dict(binding.value) else None
             if items and key in items:

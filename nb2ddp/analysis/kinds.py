@@ -101,9 +101,7 @@ class Kinds(Flow):
             if position < len(call.args) and (yield owner) == "accelerator":
                 return (yield call.args[position].value)
         kind = yield binding.value
-        if binding.index:  # `model, tokenizer = ...`: only the first is the model
-            return kind if kind == "dataset" else ""
-        return kind
+        return kind if kind == "dataset" or not binding.index else ""  # `model, tokenizer = ...`: the first
 
     def _kind_called(self, call: cst.Call) -> _Steps:
         name = self.qualified(call.func)

@@ -90,9 +90,8 @@ def earlier_reads(facts: Facts) -> tuple[tuple[cst.CSTNode, str], ...]:
 
 def _gradients(facts: Facts, function: cst.FunctionDef) -> Iterator[cst.CSTNode]:
     """Yield where a function reads or clips gradients, which are sums over micro-batches."""
-    for node in m.findall(function.body, m.Attribute(attr=m.Name("grad"))):
-        if not facts.called(node) and not isinstance(facts.parent(node), cst.AssignTarget):
-            yield node
+    reads = (of for of in m.findall(function.body, m.Attribute(attr=m.Name("grad"))) if not facts.called(of))
+    yield from (read for read in reads if not isinstance(facts.parent(read), cst.AssignTarget))
     yield from (call for call in facts.calls_in(function.body) if facts.method(call) in _OF_GRADIENTS)
 
 

@@ -46,8 +46,7 @@ def imported(facts: Facts) -> list[Facts]:
     """Return the facts of all modules beside the notebook that it imports, and of those that these import."""
     found = [facts]
     for own in found:  # which grow meanwhile
-        nodes = own.nodes(cst.Import, cst.ImportFrom)
-        names = [name for node in nodes for name in imported_modules(node)]
+        names = [n for node in own.nodes(cst.Import, cst.ImportFrom) for n in imported_modules(node)]
         for name in (*names, *chain(*own.collected.imports.values())):  # `from package import module`: both
             module = own.once(reader)(name.lstrip("."))
             found += [module] if module is not None and module not in found else []

@@ -91,6 +91,5 @@ def collectives(facts: Facts) -> Iterator[cst.Call]:
 
 def variables(facts: Facts) -> Iterator[cst.BaseExpression]:
     """Yield where torchrun's variables are read from the environment: ``os.environ["RANK"]``."""
-    for user, _, reads in facts.environment(*libraries.LAUNCH_VARIABLES):
-        if reads and not facts.is_after_training(user):
-            yield user
+    users = (user for user, _, reads in facts.environment(*libraries.LAUNCH_VARIABLES) if reads)
+    yield from (user for user in users if not facts.is_after_training(user))

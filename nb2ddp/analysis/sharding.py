@@ -47,8 +47,7 @@ def refusals(facts: Facts) -> Iterator[Refusal]:
         why = "--strategy fsdp shards the model with Unsloth, which this notebook does not use"
         yield f"{why}; {_INSTEAD}", None
         return
-    trainers = [call for call in facts.live_calls if facts.is_trainer_class(call.func)]
-    yield from _other_training(facts, trainers)
+    yield from _other_training(facts, [c for c in facts.live_calls if facts.is_trainer_class(c.func)])
     for call in facts.live_calls:
         yield from _refused(facts, call)
         yield from _parted(facts, call)
@@ -58,9 +57,8 @@ def refusals(facts: Facts) -> Iterator[Refusal]:
 
 def _other_training(facts: Facts, trainers: list[cst.Call]) -> Iterator[Refusal]:
     """Decline what trains otherwise than with one Trainer of a kind that was shown to train the same run."""
-    for call in facts.live_calls:
-        if facts.is_backward(call):
-            yield (f"Unsloth shards a model in a Trainer, not in a training loop; {_INSTEAD}", call)
+    why = f"Unsloth shards a model in a Trainer, not in a training loop; {_INSTEAD}"
+    yield from ((why, call) for call in facts.live_calls if facts.is_backward(call))
     for call in trainers:
         name = facts.qualified(call.func).rpartition(".")[2]
         if name not in ("SFTTrainer", "UnslothTrainer"):
@@ -110,9 +108,7 @@ def _ends_with(node: cst.BaseExpression, *names: str) -> bool:
 def _uses(facts: Facts) -> Iterator[cst.Name | cst.Attribute]:
     """Yield where the sharded model is read: a name, or ``trainer.model``."""
     nodes: list[cst.Name | cst.Attribute] = [*facts.name_loads, *facts.attributes]
-    for node in nodes:
-        if not facts.is_dead(node) and facts.is_sharded(node):
-            yield node
+    yield from (node for node in nodes if not facts.is_dead(node) and facts.is_sharded(node))
 
 
 def _use(facts: Facts, node: cst.Name | cst.Attribute) -> Iterator[Refusal]:

@@ -22,6 +22,7 @@ _OPTIMIZER = re.compile(
     r"|(?i:optimi[sz]er|optim\b|optim_)"
 )
 _ADAPTER = re.compile("lora|peft|adapter", re.IGNORECASE)
+_ALL_NAMES = re.compile(r"(?:globals|locals|vars)\(\)|(?:exec|eval)\(")
 _CONDITIONAL = (cst.IfExp, cst.BooleanOperation, cst.Lambda)
 
 
@@ -99,17 +100,14 @@ def _has_value(facts: Facts, model: cst.BaseExpression, optimizer: cst.Call) -> 
     """Return whether a model is named, and its name is read wherever the optimizer is made."""
     root = root_of(model)
     named = isinstance(model, cst.Name) or (isinstance(model, cst.Attribute) and model.value is root)
-    if not named or not isinstance(root, cst.Name):
-        return False
-    if facts.binding(root) is None and not facts.is_imported(root.value):
+    if not (named and isinstance(root, cst.Name) and (facts.binding(root) or facts.is_imported(root.value))):
         return False
     loops = facts.nodes(cst.CompFor, within=optimizer)
     of_loop = root.value in {name.value for o in loops for name in facts.nodes(cst.Name, within=o.target)}
-    if of_loop or (isinstance(model, cst.Attribute) and root.value != "self"):
-        return False
+    is_other = of_loop or (isinstance(model, cst.Attribute) and root.value != "self")
     between = (parent for parent in facts.parents(model) if facts.contains(optimizer, parent))
     in_lambda = isinstance(facts.scope(optimizer), cst.Lambda)
-    return not in_lambda and not any(isinstance(parent, _CONDITIONAL) for parent in between)
+    return not (is_other or in_lambda or any(isinstance(parent, _CONDITIONAL) for parent in between))
 
 
 def trains_whole(facts: Facts, loads: Collection[cst.Call]) -> bool:
@@ -199,3 +197,32 @@ def _trainings_beside(facts: Facts, site: cst.CSTNode) -> list[Statement]:
             if beside:
                 return [facts.statement(s) for s in beside]
     return []
+
+
+def read_outputs(facts: Facts, call: cst.Call) -> list[str]:
+    """Return the keys and places, as code, of what is read of a call's outputs in a loop; none where it may be all."""
+    read, codes = dict.fromkeys(_read(facts, call)), map(cst_nodes.code_of, facts.live_calls)
+    is_loops = facts.training_loop(call) is not None and not facts.is_after_training(call)
+    return [*read] if is_loops and "" not in read and not any(map(_ALL_NAMES.match, codes)) else []
+
+
+def _read(facts: Facts, outputs: cst.CSTNode) -> Iterator[str]:
+    """Yield the keys and places, as code, of what is read of a call's outputs; "" where it may be any of them."""
+    around = facts.parent(outputs)
+
+    def loads(name: cst.Name) -> list[cst.Name]:
+        uses = (use for use in facts.loads_of(name.value) if not facts.around(use, cst.Del))
+        return [use for use in uses if around in ([b.node for b in facts.reaching(use)] or (around,))]
+
+    match around:
+        case cst.Attribute(attr=cst.Name(name)) if facts.called(around) is None:
+            yield f'"{name}"'
+        case cst.Subscript(slice=[key]) if re.fullmatch(r"""\d+|(["'])\w+\1""", cst_nodes.code_of(key)):
+            yield cst_nodes.code_of(key).replace("'", '"')
+        case cst.Assign(targets=[cst.AssignTarget(cst.Name() as name)]) if isinstance(outputs, cst.Call):
+            yield from (key for load in loads(name) for key in _read(facts, load))
+        case cst.Assign(targets=[cst.AssignTarget(cst.Tuple(elements=parts))]):
+            read = [str(n) for n, p in enumerate(parts) if not isinstance(x := p.value, cst.Name) or loads(x)]
+            yield from read if len(read) < len(parts) and all(type(p) is cst.Element for p in parts) else [""]
+        case _:
+            yield ""

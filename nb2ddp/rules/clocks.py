@@ -90,10 +90,8 @@ def _takes(facts: Facts, part: cst.BaseExpression) -> bool:
 
 def _matters(facts: Facts, asked: cst.If | cst.While) -> bool:
     """Return whether a rank that goes another way is missed: it leaves a loop, sets a flag, or calls something."""
-    if isinstance(asked, cst.While):
-        return facts.runs(asked, facts.is_training)
-    if _leaves(facts, asked) or matchers.findall(asked, _FLAG):
-        return True
+    if isinstance(asked, cst.While) or _leaves(facts, asked) or matchers.findall(asked, _FLAG):
+        return isinstance(asked, cst.If)  # a loop that trains is asked for before
     return not all(_only_shows(facts, c) or facts.contains(asked.test, c) for c in facts.calls_in(asked))
 
 

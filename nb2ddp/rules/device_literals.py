@@ -33,6 +33,7 @@ from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note
 from nb2ddp.source import cst_nodes
 
 _GPU = re.compile(r"cuda:(\d+)")
+_PLACE = re.compile(" to$|device|map_location|accelerator")  # x.to(device), Trainer(accelerator="mps")
 _FORM = re.compile(r"cuda:(?:%[ds]|\{0?\})?")
 MASK = "CUDA_VISIBLE_DEVICES"
 _OF_A_RANK = libraries.LAUNCH_VARIABLES | {MASK}
@@ -57,7 +58,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     texts = {text: cst_nodes.string_value(text) for text in facts.strings}
     others = [text for text, word in texts.items() if word in ("mps", "xpu")]
     if others and not named and "cuda" not in {*texts.values(), *(n.attr.value for n in facts.attributes)}:
-        places = [a.value for call in facts.live_calls for a in call.args if _names_place(facts, call, a)]
+        given = ((facts.qualified(c.func), facts.method(c), a) for c in facts.live_calls for a in c.args)
+        words = ((f"{name} {a.keyword.value if a.keyword else method}", a.value) for name, method, a in given)
+        places = [value for text, value in words if _PLACE.search(text)]
         found = (other for other in others if any(facts.is_made_of(place, other) for place in places))
         yield from (Note(_NO_CUDA, other) for other in islice(found, 1))
     yield from _variables(facts)
@@ -115,12 +118,6 @@ def _is_device(facts: Facts, call: cst.Call, argument: cst.Arg, number: str) -> 
     return name == "torch.device" or is_keyword or method == "cuda" or (method == "to" and number == "0")
 
 
-def _names_place(facts: Facts, call: cst.Call, argument: cst.Arg) -> bool:
-    """Return whether an argument says where something is put: ``x.to(device)``, ``Trainer(accelerator="mps")``."""
-    words = f"{facts.qualified(call.func)} {cst_nodes.code_of(argument.keyword or cst.Name('_'))}"
-    return facts.method(call) == "to" or re.search("device|map_location|accelerator", words) is not None
-
-
 def _variables(facts: Facts) -> Iterator[Finding]:
     """Set and take away a rank's variables only outside torchrun, and read a mask that may not be set."""
     for user, name, reads in facts.environment(*_OF_A_RANK):
@@ -148,9 +145,5 @@ def _line(facts: Facts, node: cst.CSTNode, name: str) -> Iterator[Finding]:
     is_below = first is not None and facts.order(node) >= facts.order(first)
     outside = f'{facts.our("os")}.environ.get("WORLD_SIZE", "1") == "1"'
     test = f"{facts.our('world_size')} == 1" if is_below else outside
-    yield Edit(statement, _WHY[name], partial(_line_outside_torchrun, test=test, why=why))
-
-
-def _line_outside_torchrun(node: cst.CSTNode, test: str, why: str) -> cst.CSTNode:
-    assert isinstance(node, cst.SimpleStatementLine)
-    return cst_nodes.block_under(f"if {test}:", [node], f"nb2ddp: {why}")
+    under = partial(cst_nodes.block_under, f"if {test}:", comment=f"nb2ddp: {why}")
+    yield Edit(statement, _WHY[name], lambda line: under([cst.ensure_type(line, cst.SimpleStatementLine)]))

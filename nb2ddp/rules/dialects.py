@@ -79,10 +79,13 @@ def _by_hand(facts: Facts, *, keeps_wrapper: bool) -> Iterator[Finding]:
                 why = "this rank's GPU alone; saved files keep the names of its parameters"
                 yield Edit(call, why, on_one)
         elif name in libraries.PARALLEL_WRAPPERS and call.args:
+            why = "the script wraps the model once, when training starts"
             if isinstance(statement, cst.SimpleStatementLine) and _rebinds(statement, call):
-                yield Drop(statement, "the script wraps the model once, when training starts")
+                yield Drop(statement, why)
             else:
-                yield Edit(call, "the script wraps the model once, when training starts", _first_argument)
+                yield Edit(
+                    call, why, lambda c: cst_nodes.parenthesised(cst.ensure_type(c, cst.Call).args[0].value)
+                )
 
 
 def _of_ranks(facts: Facts, *, keeps_ranks: bool) -> Iterator[Finding]:
@@ -98,8 +101,7 @@ def _of_ranks(facts: Facts, *, keeps_ranks: bool) -> Iterator[Finding]:
         for node in (*early, *ranks.variables(facts)):
             why = f"`{cst_nodes.one_line(node)}` asks for ranks, which are the Trainer's own where it generates or its"
             yield Decline(f"{why} model is sharded; write what one process has here", node)
-    for node, told in asked.items():
-        yield Edit.to(node, "each rank runs what one process does", told)
+    yield from (Edit.to(node, "each rank runs what one process does", told) for node, told in asked.items())
     for test in facts.nodes(cst.If) if asked else ():
         if _may_hold(asked, test.test) and _is_for_rank_0(facts, test) and called_by_all(facts, test):
             yield Gate(test, "rank-zero-then-wait", "only rank 0 does this, as in the notebook")
@@ -146,11 +148,6 @@ def _rebinds(statement: cst.SimpleStatementLine, call: cst.Call) -> bool:
         case [cst.Assign(targets=[target], value=value)] if value is call:
             return cst_nodes.code_of(target.target) == cst_nodes.code_of(call.args[0].value)
     return False
-
-
-def _first_argument(node: cst.CSTNode) -> cst.CSTNode:
-    assert isinstance(node, cst.Call)
-    return cst_nodes.parenthesised(node.args[0].value)
 
 
 def _on_one_gpu(node: cst.CSTNode, local_rank: str) -> cst.CSTNode:

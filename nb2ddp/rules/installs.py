@@ -34,8 +34,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for shell in (shell for shell in shell_calls(facts) if shell.is_install and facts.scope(shell.call)):
         if not any(facts.runs(top, {shell.call}.__contains__) for top in step.slice):
             yield Note("nothing installs this: call the function in a line that only installs", shell.call)
-    for statement in step.dropped:
-        yield Drop(statement, "runs once before torchrun, in setup_env.py")
+    yield from (Drop(statement, "runs once before torchrun, in setup_env.py") for statement in step.dropped)
     for statement in step.leftovers:
         yield Drop(statement, "only the installs need it; it runs in setup_env.py", with_comments=True)
     for shell in step.silenced:

@@ -5,6 +5,7 @@ model compute this rank's rows and return the outputs of all rows, so losses, me
 one process; DDP averages the gradients. The trained models are those whose parameters an optimizer is given by
 their names. Where an optimizer gets them another way (from a list, a function, an imported module), the run finds the
 models: ``parallelize_trained()`` divides what is called with parameters that an optimizer was given.
+``only_outputs``: where a line reads a model's loss alone, say, no logits are exchanged.
 
 A loop with Accelerate is treated the same: the Accelerator is made as in one process. ``notebook_launcher``
 becomes a plain call, because torchrun has started the processes.
@@ -19,7 +20,8 @@ becomes a plain call, because torchrun has started the processes.
      optimizer = torch.optim.AdamW(model.parameters())
     +ddp.parallelize(model)  # nb2ddp: each rank computes its part of every batch
      for batch in loader:
-         loss = model(**batch).loss
+    -    loss = model(**batch).loss
+    +    loss = ddp.only_outputs(model, "loss")(**batch).loss
          loss.backward()
          optimizer.step()
          print(loss.item())
@@ -134,7 +136,7 @@ def _is_frozen(facts: Facts, parameters: cst.Call) -> bool:
 
 def _divided(facts: Facts, made: Sequence[cst.Call]) -> Iterator[Finding]:
     """Divide models by their names; let the run find those of optimizers that do not name them."""
-    seen: set[object] = set()
+    seen: set[tuple[str, Statement]] = set()
     hidden = not made
     for optimizer in made:
         if facts.qualified(optimizer.func).endswith("LBFGS"):
@@ -151,6 +153,12 @@ def _divided(facts: Facts, made: Sequence[cst.Call]) -> Iterator[Finding]:
     for statement in _beginnings(facts, made) if hidden else ():
         line = f"{helper(facts, 'parallelize_trained')}()  # nb2ddp: {_PARTS}, of all models that optimizers train"
         yield Insert(statement, "before", line, f"{_PARTS}, of all models that optimizers train")
+    for call in facts.live_calls:
+        code = cst_nodes.code_of(call.func)
+        is_model = code in dict(seen) or (code.isidentifier() and facts.kind(call.func) == "model")
+        if is_model and (read := training_loops.read_outputs(facts, call)):
+            only = f"{helper(facts, 'only_outputs')}({', '.join((code, *read))})"
+            yield Edit.to(call.func, "ranks exchange only those outputs that are read", only)
 
 
 def _beginnings(facts: Facts, made: Sequence[cst.Call]) -> list[Statement]:

@@ -128,8 +128,7 @@ def _cell(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
         append, path = shell.text.startswith("-a "), command_code(shell.file, facts.names_at(shell.call))
         yield from _of_module(facts, shell)
         mode = ', "a"' if append else ""
-        ends = shell.body.endswith("\n") or not shell.body
-        body = shell.body if ends else f"{shell.body}\n"  # as IPython's
+        body = shell.body + "\n" * (shell.body[-1:] not in ("", "\n"))  # as IPython's
         code = f"{helper(facts, 'write_file')}({path}, {literal([body])}{mode})"
         yield Edit.to(shell.call, "%%writefile writes its file once, on rank 0", code)
     else:

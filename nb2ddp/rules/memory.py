@@ -62,8 +62,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         yield Need("loads_share", "True")
     for estimate in estimates(facts, options):
         if max(estimate.needs.values()) > options.gpu_memory:
-            least = min(estimate.needs.values())
-            fits = "" if least > options.gpu_memory else "; the smaller one fits"
+            fits = "; the smaller one fits" if min(estimate.needs.values()) <= options.gpu_memory else ""
             strategy, advice = _advice(facts, options, estimate)
             why = f"{estimate}, which has {options.gpu_memory:g} (--gpu-memory){fits}. {advice}"
             yield Note(why, estimate.call, None if fits else TooLarge(strategy))

@@ -204,8 +204,7 @@ def _running(facts: Facts, call: cst.Call, why: str) -> Iterator[Finding]:
     whole = next(ifs, None) if skipped == "file" else None  # rank 0 looks, too
     if whole and isinstance(facts.parent(whole), cst.IndentedBlock) and _is_alone(facts, whole):
         statement, skipped = whole, _may_be_skipped(facts, whole)
-    meets = facts.runs(statement, facts.needs_all)
-    if meets or not called_by_all(facts, call) or skipped:
+    if facts.runs(statement, facts.needs_all) or not called_by_all(facts, call) or skipped:
         if facts.fetches_artifact(call):
             yield Note(f"{why}: download the artifact in a cell, and pass its folder on", call)
         return

@@ -37,8 +37,7 @@ from nb2ddp.source import cst_nodes
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if options.strategy != "fsdp":
         return
-    for why, node in refusals(facts):
-        yield Decline(why, node)
+    yield from (Decline(why, node) for why, node in refusals(facts))
     for call, trainer in saves(facts):
         save = partial(_from_shards, save=helper(facts, "save_shards"), trainer=trainer.value)
         yield Edit(call, "every rank gives its shards, rank 0 writes", save)

@@ -21,7 +21,7 @@ opt = AdamW(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 llm, opt, loader = accelerator.prepare(llm, opt, loader)
 for batch in loader:
-    accelerator.backward(llm(**batch).loss)
+    accelerator.backward(ddp.only_outputs(llm, "loss")(**batch).loss)
     opt.step()
 ddp.check_replicas()
 
@@ -38,7 +38,7 @@ opt = AdamW(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 llm, opt, loader = accelerator.prepare(llm, opt, loader)
 for batch in loader:
-    accelerator.backward(llm(**batch).loss)
+    accelerator.backward(ddp.only_outputs(llm, "loss")(**batch).loss)
     opt.step()
 ddp.check_replicas()
 
@@ -89,7 +89,7 @@ def train(net):
     opt = AdamW(net.parameters())
     ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
     for batch in loader:
-        net(**batch).loss.backward()
+        ddp.only_outputs(net, "loss")(**batch).loss.backward()
     ddp.check_replicas()
 train(llm)
 

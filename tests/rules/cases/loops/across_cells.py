@@ -26,5 +26,5 @@ best = optim.AdamW(adapted.parameters())  # the best
 ddp.parallelize(adapted)  # nb2ddp: each rank computes its part of every batch
 # %%
 for b in batches:
-    adapted(**b).loss.backward()
+    ddp.only_outputs(adapted, "loss")(**b).loss.backward()
 ddp.check_replicas()

@@ -23,7 +23,7 @@ loader = DataLoader(data, batch_size=8, shuffle=True)
 params = list(llm.parameters())
 opt = AdamW(params)
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()
@@ -46,7 +46,7 @@ named = list(llm.named_parameters())
 params = [p for n, p in named]
 opt = AdamW(params)
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()
@@ -100,7 +100,7 @@ llm = AutoModelForCausalLM.from_pretrained("m")
 loader = DataLoader(data, batch_size=8, shuffle=True)
 opt = AdamW(llm.lm_head.parameters())
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()
@@ -119,7 +119,7 @@ llm = AutoModelForCausalLM.from_pretrained("m")
 loader = DataLoader(data, batch_size=8, shuffle=True)
 opt = AdamW(llm.layers[0].parameters())
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()
@@ -138,7 +138,7 @@ llm = AutoModelForCausalLM.from_pretrained("m")
 loader = DataLoader(data, batch_size=8, shuffle=True)
 opt = AdamW([{'params': llm.a.parameters()}, {'params': llm.b.parameters(), 'lr': 1}])
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()
@@ -163,7 +163,7 @@ params += llm.a.parameters()
 params.extend(llm.b.parameters())
 opt = AdamW(params)
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()
@@ -188,7 +188,7 @@ for name, p in llm.named_parameters():
     groups.append({'params': [p]})
 opt = AdamW(groups)
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()
@@ -211,7 +211,7 @@ def groups_of(net):
     return [*net.parameters()]
 opt = AdamW(groups_of(llm))
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()
@@ -234,7 +234,7 @@ def groups_of(lr, net):
     return [*net.parameters()]
 opt = AdamW(groups_of(net=llm, lr=1))
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()
@@ -302,7 +302,7 @@ loader = DataLoader(data, batch_size=8, shuffle=True)
 opt = make(llm)
 for epoch in range(3):
     for batch in loader:
-        llm(**batch).loss.backward()
+        ddp.only_outputs(llm, "loss")(**batch).loss.backward()
     print(epoch)
 ddp.check_replicas()
 
@@ -346,7 +346,7 @@ def optimizer_of(net):
     return AdamW(net.parameters())
 opt = optimizer_of(llm)
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()

@@ -47,7 +47,7 @@ opt = AdamW(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 for step in range(100):
     for i in range(4):
-        (llm(**rows[i]).loss / 4).backward()
+        (ddp.only_outputs(llm, "loss")(**rows[i]).loss / 4).backward()
     opt.step()
 ddp.check_replicas()
 

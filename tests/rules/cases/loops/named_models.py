@@ -19,7 +19,7 @@ for batch in loader:
 opt = AdamW(llm.parameters(), lr=1e-4)
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()
@@ -34,7 +34,7 @@ for batch in loader:
 opt = torch.optim.SGD(params=llm.parameters(), lr=1e-4)
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()
@@ -49,7 +49,7 @@ for batch in loader:
 opt = getattr(torch.optim, "Adam")(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()
@@ -66,7 +66,7 @@ optimizer_class = AdamW
 opt = optimizer_class(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()
@@ -81,7 +81,7 @@ for batch in loader:
 opt = AdamW([p for p in llm.parameters() if p.requires_grad])
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()
@@ -96,7 +96,7 @@ for batch in loader:
 opt = AdamW(filter(lambda p: p.requires_grad, llm.parameters()))
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()
@@ -117,7 +117,7 @@ for p in ref.parameters():
 opt = AdamW([p for p in llm.parameters()])
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()

@@ -84,7 +84,7 @@ opt = AdamW(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 for epoch in range(3):
     for batch in loader:
-        llm(**batch).loss.backward()
+        ddp.only_outputs(llm, "loss")(**batch).loss.backward()
     print(epoch)
 ddp.check_replicas()
 
@@ -102,13 +102,13 @@ for epoch in range(3):
 opt = AdamW(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()
 for epoch in range(3):
     for batch in loader:
-        llm(**batch).loss.backward()
+        ddp.only_outputs(llm, "loss")(**batch).loss.backward()
     print(epoch)
 ddp.check_replicas()
 
@@ -121,7 +121,7 @@ while step < 9:
 opt = AdamW(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 while step < 9:
-    llm(**batch).loss.backward()
+    ddp.only_outputs(llm, "loss")(**batch).loss.backward()
     step += 1
 ddp.check_replicas()
 
@@ -149,7 +149,7 @@ for epoch in range(3):
 opt = AdamW(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 def step(batch):
-    llm(**batch).loss.backward()
+    ddp.only_outputs(llm, "loss")(**batch).loss.backward()
 for epoch in range(3):
     for batch in loader:
         step(batch)
@@ -168,7 +168,7 @@ opt = AdamW(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 def train(net, batches):
     for batch in batches:
-        net(**batch).loss.backward()
+        ddp.only_outputs(net, "loss")(**batch).loss.backward()
     return net
 for epoch in range(3):
     train(llm, loader)
@@ -186,7 +186,7 @@ def train(net, batches):
     opt = AdamW(net.parameters())
     ddp.parallelize(net)  # nb2ddp: each rank computes its part of every batch
     for batch in batches:
-        net(**batch).loss.backward()
+        ddp.only_outputs(net, "loss")(**batch).loss.backward()
     ddp.check_replicas()
     return net
 train(llm, loader)
@@ -205,7 +205,7 @@ opt = AdamW(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 def losses():
     for batch in loader:
-        loss = llm(**batch).loss
+        loss = ddp.only_outputs(llm, "loss")(**batch).loss
         loss.backward()
         yield loss
 for loss in losses():
@@ -226,7 +226,7 @@ if __name__ == '__main__':
 # output
 def epoch(net, opt):
     for batch in loader:
-        net(**batch).loss.backward()
+        ddp.only_outputs(net, "loss")(**batch).loss.backward()
 def main():
     net = AutoModelForCausalLM.from_pretrained('m')
     opt = AdamW(net.parameters())
@@ -260,7 +260,7 @@ class Fitter:
             for batch in loader:
                 self.step(batch)
     def step(self, batch):
-        self.model(**batch).loss.backward()
+        ddp.only_outputs(self.model, "loss")(**batch).loss.backward()
 Fitter(llm).fit(loader)
 ddp.check_replicas()
 
@@ -288,7 +288,7 @@ class Fitter(Base):
         self.opt = AdamW(self.model.parameters())
         ddp.parallelize(self.model)  # nb2ddp: each rank computes its part of every batch
     def step(self, batch):
-        self.model(**batch).loss.backward()
+        ddp.only_outputs(self.model, "loss")(**batch).loss.backward()
 fitter = Fitter(llm)
 fitter.fit()
 ddp.check_replicas()
@@ -404,7 +404,7 @@ for batch in loader:
 opt = AdamW(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp.check_replicas()
@@ -451,7 +451,7 @@ opt = AdamW(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 for fold in range(5):
     for batch in loader:
-        llm(**batch).loss.backward()
+        ddp.only_outputs(llm, "loss")(**batch).loss.backward()
 ddp.check_replicas()
 
 # case: folds through a function
@@ -488,7 +488,7 @@ main(llm)
 # output
 def epoch(net):
     for batch in loader:
-        net(**batch).loss.backward()
+        ddp.only_outputs(net, "loss")(**batch).loss.backward()
     return 1
 def main(net):
     opt = AdamW(net.parameters())
@@ -510,7 +510,7 @@ main(llm)
 # output
 def epoch(net):
     for batch in loader:
-        net(**batch).loss.backward()
+        ddp.only_outputs(net, "loss")(**batch).loss.backward()
     return 1
 def main(net):
     opt = AdamW(net.parameters())
@@ -566,7 +566,7 @@ for fold in range(5):
 opt = AdamW(llm.parameters())
 ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 for batch in loader:
-    llm(**batch).loss.backward()
+    ddp.only_outputs(llm, "loss")(**batch).loss.backward()
 ddp.check_replicas()
 class Net(nn.Module):
     pass

@@ -21,7 +21,7 @@ ddp = 1
 opt = AdamW(llm.parameters())
 ddp_ddp.parallelize(llm)  # nb2ddp: each rank computes its part of every batch
 for batch in loader:
-    loss = llm(**batch).loss
+    loss = ddp_ddp.only_outputs(llm, "loss")(**batch).loss
     loss.backward()
     opt.step()
 ddp_ddp.check_replicas()

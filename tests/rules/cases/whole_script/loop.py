@@ -32,7 +32,7 @@ ddp.parallelize(model)  # nb2ddp: each rank computes its part of every batch
 # %%
 for epoch in range(3):
     for batch in loader:
-        loss = model(**batch).loss
+        loss = ddp.only_outputs(model, "loss")(**batch).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
