@@ -20,9 +20,8 @@ class _CheckedStep:
         self.plan = [_Unit(i, None, i * size // count) for i in range(count)]
         self.way: _Division | None = None  # how ranks above 0 divide an only micro-batch meanwhile
         self.parts: Any = ({}, "")  # what this rank gives of it
-        self.own = range(
-            -(-rank * count // size), -(-(rank + 1) * count // size)
-        )  # this rank's micro-batches
+        # this rank's micro-batches
+        self.own = range(-(-rank * count // size), -(-(rank + 1) * count // size))
         self.made: dict[Any, _Note] = {}  # by micro-batch and part
         self.own_values = base  # figures after this rank's micro-batches so far
         # gradients on the CPU: of the steps before; of other ranks' micro-batches before this rank's

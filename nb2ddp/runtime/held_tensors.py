@@ -11,6 +11,7 @@ from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.figure_rules import _in_words
 from nb2ddp.runtime.figure_values import _NO_FIGURES
 from nb2ddp.runtime.kept_values import _is_array
+from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.summed_gradients import _persistent
 
 
@@ -43,6 +44,16 @@ class _Held:
             for buffer, _, copied in self.buffers:
                 buffer.copy_(copied)
 
+    def take_from_rank_0(self) -> None:
+        """Take what micro-batches changed beside the model as rank 0 has it: others may have computed less or more."""
+        now, held = self._versions(), {key: value for key, value in self._values() if not key[1]}
+        changed = {key: self._tensors(held[key]) for key in held if now[key] != self.before.get(key)}
+        with torch.no_grad():
+            for key, values in from_main_process(lambda: changed).items():
+                own = self._tensors(held[key]) if key in held else ()
+                for tensor, value in zip(own, values, strict=False):
+                    tensor[...] = value
+
     def _versions(self) -> dict[tuple[str, int], Any]:
         return {key: self._versions_of(self._tensors(value)) for key, value in self._values()}
 
@@ -54,10 +65,10 @@ class _Held:
         for path, (*_, value) in self.figures.large.items():
             is_name = path[0] != "model" and len(path) - (path[0] == "class") <= 2
             yield (_in_words(path), 0 if is_name else id(value)), value
-        for values in (vars(self.trainer), vars(sys.modules["__main__"])):
-            for name, value in list(values.items()):
-                if isinstance(value, torch.nn.Module | torch.optim.Optimizer) and name not in _NO_FIGURES:
-                    yield (f"`{name}`", 0), value
+        of_trainer = {name: value for name, value in vars(self.trainer).items() if name not in _NO_FIGURES}
+        for name, value in {**of_trainer, **vars(sys.modules["__main__"])}.items():
+            if isinstance(value, torch.nn.Module | torch.optim.Optimizer):
+                yield (f"`{name}`", 0), value
 
     def _tensors(self, value: Any) -> list[Any]:
         if isinstance(value, torch.Tensor) or _is_array(value):
@@ -67,6 +78,7 @@ class _Held:
                 every = [*value.parameters(), *_persistent(value)]
             else:  # an optimizer, which may be all that holds a parameter
                 every = [parameter for group in value.param_groups for parameter in group["params"]]
+                every += [v for of in every for v in value.state.get(of, {}).values() if torch.is_tensor(v)]
             _of_held_modules[value] = [tensor for tensor in every if id(tensor) not in self.trained]
         return _of_held_modules[value]
 

@@ -223,10 +223,8 @@ def _without_effects(
 
 def _hooks_of_notebook(model: torch.nn.Module) -> str | None:
     """Return what the notebook has hooked a function of its own to: it would be given a part of a batch."""
-    kinds = (
-        "forward_hooks forward_pre_hooks backward_hooks backward_pre_hooks post_accumulate_grad_hooks".split()
-    )
-    names = [f"{start}_{kind}" for kind in kinds for start in ("", "_global")]
+    kinds = "forward_hooks forward_pre_hooks backward_hooks backward_pre_hooks post_accumulate_grad_hooks"
+    names = [f"{start}_{kind}" for kind in kinds.split() for start in ("", "_global")]
     for name, of in (("", torch.nn.modules.module), *model.named_modules(), *model.named_parameters()):
         hooks = [getattr(of, each, None) or {} for each in names]
         if any(_is_of_notebook(hook) for of_kind in hooks for hook in of_kind.values()):

@@ -127,6 +127,7 @@ class _Turns(_DividedSteps):
             self.checked.way = self._meanwhile()
         elif why:
             held.put_back()
+            held.take_from_rank_0()
             self.whole = why
             _checks.failed(f"{why}. From here on {_WHOLE}")
         elif self.draws.why_not:
@@ -181,6 +182,7 @@ class _Turns(_DividedSteps):
         why = why or self._compare(step, of_ranks, seen)
         if why not in ("", _WRONG_START):
             self.whole = why
+            step.held.take_from_rank_0()
             if self.is_compared:
                 _checks.failed(f"{why}. From here on {_WHOLE}")
             else:  # nothing was divided yet
@@ -291,9 +293,8 @@ class _Turns(_DividedSteps):
             is_near = any(note.is_near for note in notes)
             found = self.draws.expected(self.samples[i]) if is_near else notes[0].draws
             drawn.append(found if same or is_near else None)
-        stood = self.figures.learn_counters(
-            [notes for i, notes in enumerate(seen) if i not in (divided or ())], finds=divided is None
-        )
+        of_wholes = [notes for i, notes in enumerate(seen) if i not in (divided or ())]
+        stood = self.figures.learn_counters(of_wholes, finds=divided is None)
         if drawn[-1] is not None:
             self.states[-1] = _advanced(self.states[-2], drawn[-1])
         return self.draws.learn(self.samples, drawn, self.steps) and stood
@@ -305,9 +306,7 @@ class _Turns(_DividedSteps):
             first, *others = [note.result[0] for note in notes]
             if not all(_agree(first, loss, tolerance) for loss in others):
                 values = " and ".join(f"{loss:.6g}" for loss in (first, *others))
-                why = (
-                    f"the loss of micro-batch {i + 1} depends on what the rank computed before it ({values})"
-                )
+                why = f"the loss of micro-batch {i + 1} depends on what its rank computed before ({values})"
             apart = max([apart, *(abs(loss / first - 1) for loss in others if first == first != 0)])
         if not why and (what := self.figures.learn(seen)):
             why = f"{what} may depend on the micro-batches before"
