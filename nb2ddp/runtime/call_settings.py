@@ -82,9 +82,8 @@ class _Settings:
         parts = [part for of in self.parts if (part := of()) is not None]
         yield ("modules",), [(type(p), getattr(type(p), "forward", None), p.training) for p in parts]
         for number, part in enumerate(parts if len(parts) <= _MOST_MODULES else ()):
-            for name, value in vars(part).items():
-                if type(value) in _PLAIN_KINDS:
-                    yield ("model", number, name), value
+            plain = [pair for pair in vars(part).items() if type(pair[1]) in _PLAIN_KINDS]
+            yield from ((("model", number, name), value) for name, value in plain)
         roots = [*_of_modules(_own_parts(model)), *_names()]
         for place in (*roots, *_walk(roots, _is_tiny, map(id, parts), lists=False)):
             value = place.value

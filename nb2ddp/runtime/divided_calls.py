@@ -49,7 +49,7 @@ class _Split:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model: Any = weakref.proxy(model)
-        self.only: Any = (), ""  # keys of the outputs that are read, if not all, and where this is said
+        self.only: Any = lambda _: {}  # gives what stands, by id, for outputs that nobody reads
         self.averaging = _Averaging(model)
         self.function: Callable[..., Any] | None = None  # the method that is called, if not the model
         self.plain, self.methods = set[str](), set[str]()  # that train nothing by themselves, and that do

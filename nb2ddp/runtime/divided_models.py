@@ -13,7 +13,6 @@ from nb2ddp.runtime.other_replicas import _compare_later
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _replaced, _run
-from nb2ddp.runtime.script_location import _place
 from nb2ddp.runtime.split_classes import (
     _calls,
     _divide_what_is_compiled,
@@ -45,22 +44,6 @@ def parallelize(model: torch.nn.Module) -> torch.nn.Module:
     _start_dividing()
     _compare_later(_divide(inner))
     return model
-
-
-def only_outputs(model: Any, *keys: str | int) -> Any:
-    """Return ``model`` for a call of which these outputs alone are read, by key or place: ranks exchange no others.
-
-    Reading another one raises RuntimeError, but where a batch is computed whole. Waits for no rank by itself.
-    """
-    split = _splits.get(model) if isinstance(model, torch.nn.Module) else None
-    if split is None:
-        return model
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with _replaced(split, only=(keys, _place())):
-            return model(*args, **kwargs)
-
-    return call
 
 
 def _start_dividing() -> None:

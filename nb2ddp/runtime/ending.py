@@ -31,10 +31,8 @@ from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.store import _beat_of, _end_of, _heard, _rank_ended, _report_end, _second_store, _waiting
 
 # For the modules that Unsloth compiles: made when there are some, and removed in the end.
-_SCRATCH = os.path.join(
-    os.environ.get("NB2DDP_SCRATCH") or tempfile.gettempdir(),
-    f"unsloth_compiled_cache_{secrets.token_hex(16)}",
-)
+_SCRATCH = os.environ.get("NB2DDP_SCRATCH") or tempfile.gettempdir()
+_SCRATCH = os.path.join(_SCRATCH, f"unsloth_compiled_cache_{secrets.token_hex(16)}")
 
 
 def _end_on_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -50,12 +48,10 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
         sys.stderr = sys.__stderr__  # the process group swaps it for a buffer, which would be lost here
         senders = (getattr(of, "__dict__", {}).get("_from_rank") for of in (error, error.__cause__))
         sender = next((rank for rank in senders if rank is not None), _run.rank)
-        stops = False
         with contextlib.suppress(BaseException):
-            stops = _second_store().check(["stop"])
-        if stops:
-            time.sleep(3)
-            return  # the watchdog has said why; this is what comes of it
+            if _second_store().check(["stop"]):
+                time.sleep(3)
+                return  # the watchdog has said why; this is what comes of it
         frames = [frame for frame, _ in traceback.walk_tb(trace) if _is_notebooks_own(frame)]
         place = _place(frames[-1] if frames else None)
         if sender != _run.rank and _shows_it(sender):

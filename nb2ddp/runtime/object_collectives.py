@@ -58,9 +58,8 @@ class _Meeting:
         own_gpu = {f"cuda:{gpu}": f"cuda:{_run.local_rank}" for gpu in range(torch.cuda.device_count())}
         lines, place, value, error = torch.load(io.BytesIO(body), own_gpu or None, weights_only=False)
         if lines != self.lines:
-            raise RuntimeError(
-                f"the ranks went different ways: rank {rank} is at {place}, rank {_run.rank} at {self.place}"
-            )
+            where = f"rank {rank} is at {place}, rank {_run.rank} at {self.place}"
+            raise RuntimeError(f"the ranks went different ways: {where}")
         if error is not None:
             raise _as_raised(error, rank, place)
         return value

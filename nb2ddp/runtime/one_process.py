@@ -37,10 +37,8 @@ def _hide_ranks() -> None:
         return
     gpus = [str(gpu) for gpu in range(_run.local_rank + 1)] if seen is None else seen.split(",")
     if _run.local_rank >= len(gpus):
-        sys.exit(
-            f"Rank {_run.rank} has no GPU: CUDA_VISIBLE_DEVICES={seen} shows {len(gpus)}. Start fewer processes "
-            "(--nproc_per_node), or show more GPUs."
-        )
+        why = f"CUDA_VISIBLE_DEVICES={seen} shows {len(gpus)}. Start fewer processes (--nproc_per_node), or show more"
+        sys.exit(f"Rank {_run.rank} has no GPU: {why} GPUs.")
     os.environ["CUDA_VISIBLE_DEVICES"] = gpus[_run.local_rank]
     _run.gpu = 0 if torch.cuda.is_available() else _run.local_rank
 

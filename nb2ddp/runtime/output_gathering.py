@@ -40,7 +40,7 @@ class _Joins:
         # one by one (rows by tokens), or None for once; no place where it does not depend on the batch
         self.places: dict[Any, tuple[int, bool | None] | None] = {}
         self.draws = False  # random numbers, which can be those of the whole batch
-        self.only: Any = (), ""  # keys of the outputs that are read, if not all, and where this is said
+        self.only: Any = lambda _: {}  # gives what stands, by id, for outputs that nobody reads
 
     def know(self, output: Any, rows: int) -> bool:
         """Return whether an output of this structure was compared; nothing is known of one that comes later."""
@@ -196,7 +196,7 @@ class _Joins:
         """Return the outputs of all rows from this rank's, all or those that are read; the model's own stays so."""
         (joined, spec), structure = pytree.tree_flatten(output), _structure(output)
         # by id of a tensor, which may have several names
-        made: dict[int, Any] = {} if of_all else _unread(output, *self.only)
+        made: dict[Any, Any] = {} if of_all else self.only(output)
         for number, leaf in enumerate(_tensors(output)):
             key = (structure, number)
             ways, place = self.errors.get(key), self.places.get(key)
@@ -209,46 +209,6 @@ class _Joins:
                 joined[number] = _gathered(leaf, parts, *place)
             made[id(leaf)] = joined[number]
         return pytree.tree_unflatten(joined, spec)
-
-
-class _Unread:
-    """Stands for an output of which the script says that nobody reads it; whoever does gets an error that says so."""
-
-    def __init__(self, why: str) -> None:
-        self.why = why
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(vars(self)["why"])
-
-    def refuse(self, *_: Any) -> Any:
-        raise RuntimeError(self.why)
-
-    @staticmethod
-    def __torch_function__(*given: Any) -> Any:
-        next(x for x in pytree.tree_leaves(given) if isinstance(x, _Unread)).refuse()
-
-
-_OWN = {*vars(_Unread), "__dir__", "__hash__", "__new__"}
-for _name in {name for kind in torch.Tensor.__mro__[:-1] for name in vars(kind)} - _OWN:
-    if _name[:2] == "__" and callable(getattr(torch.Tensor, _name)):
-        setattr(_Unread, _name, _Unread.refuse)
-
-
-def _unread(output: Any, keys: Any, where: str) -> dict[int, Any]:
-    """Return, by id, what stands for tensors that are in no output with these keys; nothing where one is missing."""
-    try:
-        kept = [output[key] for key in keys] if keys and not isinstance(output, torch.Tensor) else output
-    except (KeyError, IndexError, TypeError):
-        return {}
-    read, why = {id(leaf) for leaf in pytree.tree_leaves(kept)}, _UNREAD.format(where, str([*keys])[1:-1])
-    unread = (x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor) and id(x) not in read)
-    return dict.fromkeys(map(id, unread), _Unread(why))
-
-
-_UNREAD = (
-    "this output of the model was not put together from all ranks' rows. {} says only_outputs(model, {}): nothing else "
-    "that this call returns is read. Name this one there, too, or call `model` itself there"
-)
 
 
 def _gathered(own: Any, parts: _Parts, dim: int, repeats: bool | None) -> Any:

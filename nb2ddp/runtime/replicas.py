@@ -52,23 +52,16 @@ def check_replicas(model: Any = None, result: _T | None = None) -> _T | None:
     if _run.world_size == 1 or _run.has_rows is not None:
         return result
     _checks.run_last()
-    others = [find(model) for find in _run.of_loops]
     named = [] if model is None else model.named_parameters()
     trained = {("", name): value for name, value in named if value.requires_grad and not value.is_meta}
-    for found in others:
-        trained = {**found, **trained}
-    digests = {
-        key: value if isinstance(value, str) else _digest(value)
-        for key, value in trained.items()
-        if not hasattr(value, "full_tensor")
-    }
+    for find in _run.of_loops:
+        trained = {**find(model), **trained}
+    whole = {key: value for key, value in trained.items() if not hasattr(value, "full_tensor")}
+    digests = {key: value if isinstance(value, str) else _digest(value) for key, value in whole.items()}
     of_ranks = from_all_ranks(digests)
-    apart = [
-        name
-        for (number, name), own in digests.items()
-        # another model than the given one may be gone on a rank already
-        if any(other.get((number, name), own if number else None) != own for other in of_ranks)
-    ]
+    # another model than the given one may be gone on a rank already
+    gone = {key: own if key[0] else None for key, own in digests.items()}
+    apart = [key[1] for key in digests if any(of.get(key, gone[key]) != digests[key] for of in of_ranks)]
     most = max(_run.steps_of.values(), default=0)  # of one optimizer
     steps = f", after {most} steps" if most else ""
     if apart:

@@ -63,7 +63,7 @@ class _Run:
         self.gathering: Any = None
         self.is_hidden = False  # whether libraries find no process group
         self.has_rows: bool | None = None  # in a loop's model: whether it computes this rank's rows
-        self.is_one_process = False  # whether this rank makes a Trainer, or computes for all
+        self.is_one_process = False  # whether this rank makes a Trainer, or what counts for all
         self.checks: dict[str, Any] = {}  # what the spot checks have shown
         self.failures: list[str] = []  # checks that failed; the run goes on to save and ends with exit code 1
         self.watchdog: _Watchdog | None = None

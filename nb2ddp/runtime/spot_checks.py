@@ -90,10 +90,8 @@ class _SpotChecks:
             return f"checked: none of {steps} steps, every rank computed whole batches" if asked else ""
         gradients = "" if of["gradients"] is None else f" (gradients {of['gradients']:.0e})"
         failed = f"; {len(of['failed'])} failed" if of["failed"] else ""
-        return (
-            f"checked: {of['checked']} of {steps} steps recomputed as one process, largest difference "
-            f"{of['difference']:.0e}{gradients}{failed}"
-        )
+        largest = f"largest difference {of['difference']:.0e}{gradients}{failed}"
+        return f"checked: {of['checked']} of {steps} steps recomputed as one process, {largest}"
 
     def run_last(self) -> None:
         """Compare once more, at the end of a training, what is ``waiting`` and lives on all ranks. A collective."""

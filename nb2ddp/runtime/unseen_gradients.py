@@ -67,10 +67,8 @@ def _mean_of_rows(own: torch.Tensor) -> torch.Tensor:
     counts[_run.rank] = own._nnz()
     dist.all_reduce(counts)
     places, values = (_all_rows(part, counts.tolist()) for part in (own.indices().t(), own.values()))
-    mean: torch.Tensor = torch.sparse_coo_tensor(
-        places.t(), values / _run.world_size, own.shape, check_invariants=False
-    )
-    return mean.coalesce()
+    found: torch.Tensor = torch.sparse_coo_tensor(places.t(), values, own.shape, check_invariants=False)
+    return (found / _run.world_size).coalesce()
 
 
 def _all_rows(own: torch.Tensor, sizes: list[int]) -> torch.Tensor:
