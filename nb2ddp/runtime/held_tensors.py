@@ -1,6 +1,5 @@
 """See whether a micro-batch changes what is neither trained nor a figure, a teacher say: later ones may read that."""
 
-import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +8,6 @@ import torch
 
 from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.figure_rules import _in_words
-from nb2ddp.runtime.figure_values import _NO_FIGURES
 from nb2ddp.runtime.kept_values import _is_array
 from nb2ddp.runtime.object_collectives import from_main_process
 from nb2ddp.runtime.summed_gradients import _persistent
@@ -20,7 +18,7 @@ class _Held:
 
     def __init__(self, of: Any, *, by_value: bool) -> None:
         self.buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in of.buffers]
-        self.trainer, self.parameters, self.figures = of.trainer, of.trained, of.figures
+        self.parameters, self.figures = of.trained, of.figures
         self.trained = {id(tensor) for tensor in (*of.trained, *of.of_model, *of.buffers)}
         self.by_value = by_value  # not by versions alone: who writes to `.data` leaves no trace
         self.before, self.trained_before = self._versions(), self._versions_of(self.parameters)
@@ -65,10 +63,9 @@ class _Held:
         for path, (*_, value) in self.figures.large.items():
             is_name = path[0] != "model" and len(path) - (path[0] == "class") <= 2
             yield (_in_words(path), 0 if is_name else id(value)), value
-        of_trainer = {name: value for name, value in vars(self.trainer).items() if name not in _NO_FIGURES}
-        for name, value in {**of_trainer, **vars(sys.modules["__main__"])}.items():
+        for path, value in self.figures.owners.items():
             if isinstance(value, torch.nn.Module | torch.optim.Optimizer):
-                yield (f"`{name}`", 0), value
+                yield (_in_words(path), 0), value
 
     def _tensors(self, value: Any) -> list[Any]:
         if isinstance(value, torch.Tensor) or _is_array(value):

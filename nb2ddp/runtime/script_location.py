@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from types import FrameType
 
-_LIBRARIES = frozenset(sys.path[1:])
+_LIBRARIES, _START = frozenset(sys.path[1:]), os.getcwd()
 _INSTALLED = re.compile(rf"{re.escape(os.path.dirname(os.__file__))}/|.*/(?:site|dist)-packages/")
 
 
@@ -51,7 +51,7 @@ def _cell(path: str, line: int) -> str:
 def _is_own(module: str | None) -> bool:
     """Return whether a module is the notebook's: the script itself, or a file in or below the folder where it runs."""
     file = os.path.abspath(getattr(sys.modules.get(module or ""), "__file__", None) or os.sep)
-    folders = os.getcwd(), *{*sys.path} - _LIBRARIES  # also those that the notebook adds
+    folders = _START, os.getcwd(), *{*sys.path} - _LIBRARIES  # also those that the notebook adds
     near = file.startswith(tuple(os.path.abspath(folder) + os.sep for folder in folders))
     is_ours = (module or "").partition(".")[0] == __name__.partition(".")[0]
     return module == "__main__" or (near and not is_ours and not _INSTALLED.match(file))
