@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Literal
 
 import libcst as cst
@@ -124,7 +124,9 @@ _GETS = re.compile(
 _HOW_LONG = re.compile(r"\d\d|[2-9]|(?!mode\b)\w+ *=[^=]|\w*(?:param|config|arg|setting|data|loader)s?$")
 _NAMED = re.compile(r"\{(?:shlex\.split\()?(\w+)(?:\.split\(\)|\))?\}|\$(\w+)")  # {command} and $command
 _TRAINER = re.compile(r"(?<!pre)train(?!ed)|runner|learner|engine|solver|agent", re.IGNORECASE)
-_PREPARES = re.compile(r"(?:Label|Hot|Ordinal|Target)Encoder|Scaler|(?:Norm|Stand|Token|Vector)\w*i[sz]")
+_PREPARES = re.compile(
+    r"(?:Label|Hot|Ordinal|Target)Encoder|Scaler|[Pp]reprocess|(?:Norm|Stand|Token|Vector)\w*i[sz]"
+)
 _METHODS = "sft|dpo|grpo|kto|ppo|orpo"
 _OTHER = (
     "(?!.*(?:convert|merge|export|quanti|infer|eval|generat|prepar|process|split|download|clean|serve|demo"
@@ -308,10 +310,8 @@ def _plain_words(part: str) -> list[str]:
         words = shlex.split(part, comments=True)
     except ValueError:  # an open quote
         words = part.split()
-    while words and re.match(r"\w+=|(?:sudo|nohup|time|env|exec|!)\Z", words[0]):
+    while words and re.match(r"\w+=|(?:sudo|nohup|time|env|exec|uv|run|!)\Z", words[0]):
         del words[0]
-    if words[:2] == ["uv", "run"]:
-        del words[:2]
     return words
 
 
@@ -326,7 +326,7 @@ def _is_training(words: list[str]) -> bool:
         trains = any(_TRAINS.search(word) or word.startswith("torch.distributed.") for word in named)
         return trains or any(map(_SUBCOMMAND.fullmatch, after))
     if any(" ".join(words[:2]).startswith(start) for start, _ in COMMANDS[:5]) or program in ("bash", "sh"):
-        return any(_TRAINS.search(word) for word in words[1:])
+        return any(map(_TRAINS.search, takewhile(lambda word: word[:1] != ">", words[1:])))
     plain = [word for word in words[1:3] if "." not in word and "/" not in word]
     return any(_TRAINS.search(word) for word in (program, *plain))
 

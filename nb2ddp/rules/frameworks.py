@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nb2ddp import libraries
-from nb2ddp.analysis import frameworks
+from nb2ddp.analysis import frameworks, modules
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_zero_work import why_alone
 from nb2ddp.options import Options
@@ -30,8 +30,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             return
     for training in {t.package: t for t in reversed([*frameworks.unknown_trainings(facts)])}.values():  # once
         if training.package and training.package not in libraries.COMPUTING_PACKAGES:
-            alone = facts.is_after_training(training.call) or why_alone(facts, training.call)
+            late, call = facts.is_after_training(training.call), training.call
+            alone = late or (why_alone(facts, call) and not modules.runs(facts, call, modules.trains))
             who = "rank 0 trains it alone" if alone else "each rank trains it whole"
-            yield Note(f"{who}, no faster than the notebook: {training.why}", training.call)
+            yield Note(f"{who}, no faster than the notebook: {training.why}", call)
     for training in (found for found in frameworks.commands(facts) if "`%run" not in found.why):  # no process
         yield Note(f"{training.why}. Beside this script it runs once, as in the notebook", training.call)

@@ -146,6 +146,11 @@ NOTHING: dict[str, list[str]] = {
     "folders and files": [
         "!mkdir train\n!cat train.csv\n!git clone https://x.org/train\n!unzip -q train.zip"
     ],
+    "settings that bash writes": ["!(echo a; cat x) | bash > conf/training.yaml\n!bash >>train.log"],
+    "what prepares rows": [
+        "from t import RowsPreprocessor",
+        "rows = RowsPreprocessor()\nrows.train(table, 3)",
+    ],
     "a name among the arguments": ["!python judge.py --models my-dpo-model my-sft-model"],
     "scripts that prepare data": [
         "!python run_preparing_data.py\n!python run_splitting_dataset.py train\n!python -m run_tests",

@@ -185,6 +185,14 @@ def test_what_computes_with_a_model_too_is_named_and_left(tmp_path: Path, body: 
     assert note.place.line == 2
 
 
+def test_a_function_that_trains_and_saves_is_no_work_of_rank_0(tmp_path: Path) -> None:
+    module = "import torch\ndef train_all(net, rows, path):\n    net(rows).sum().backward()\n    torch.save(net, path)"
+    cells = ("import torch, mine\nother = torch.nn.Linear(4, 1)\nmine.train_all(other, rows, 'a')", TRAIN)
+    first, second = (note.why for note in beside(tmp_path, {"mine.py": module}, *cells).notes)
+    assert first.startswith("each rank trains it whole")
+    assert second.startswith("this function writes on every rank")
+
+
 @pytest.mark.parametrize(
     ("modules", "call"),
     [
