@@ -118,7 +118,7 @@ DATASET_FUNCTIONS = frozenset(
     "unsloth.apply_chat_template unsloth.standardize_data_formats".split()
 )
 # Functions whose result is cached on disk, for other processes to read.
-CACHED_FUNCTIONS = frozenset(
+CACHED_FUNCTIONS = DATASET_FUNCTIONS | frozenset(
     "datasets.load_dataset datasets.Dataset.from_generator datasets.Dataset.from_json "
     "datasets.Dataset.from_csv datasets.Dataset.from_parquet huggingface_hub.Repository optuna.create_study "
     "optuna.study.create_study".split()
@@ -126,16 +126,24 @@ CACHED_FUNCTIONS = frozenset(
 # Functions and classes of libraries that download by their name, or always do, and find the files again afterwards.
 DOWNLOADS = re.compile(
     r"^(?!google\.colab\.).*\.(?:\w*_)?download(?:_\w+)?$|\.(?:get_file|untar_data|cached_path)$|^torch\.hub\.(?:load|list|help)$"
-    r"|^gensim\.downloader\.load$|^(?:clip\.load|whisper\.load_model)$|^torchtext\.vocab\.(?:GloVe|FastText|CharNGram)$|^deepchem\.molnet\.load_\w+$|^surprise\.Dataset\.load_builtin$|^sentence_transformers\.util\.http_get$|^sklearn\.datasets\.fetch_\w+$|^(?:torch_geometric|torchtext(?:\.\w+)?)\.datasets\.(?!\w+\.\w+\.)|^dgl\.data\.\w*Dataset$"
-    r"|\b[a-z]\w*\.load_data(?:set)?s?(?:_\w+)?$|^dgl\.graphbolt\.BuiltinDataset$|^keras\.datasets\.|^ogb\.\w+\.\w+Dataset$|^tensorflow_datasets\.load$"
+    r"|^torchtext\.vocab\.(?:GloVe|FastText|CharNGram)$|^sentence_transformers\.util\.http_get$|^sklearn\.datasets\.fetch_\w+$"
+    r"|^(?:keras|torch_geometric|torchtext(?:\.\w+)?)\.datasets\.(?!\w+\.\w+\.)|\b[a-z]\w*\.load_data(?:set)?s?(?:_\w+)?$"
 )
 # Functions, classes and methods out of sight that give data: of settings alone they read it, and may fetch it before.
 GIVES_DATA = re.compile(
-    r"(?:\w+\.)+(?:"
-    r"_*(?=[a-z])\w*(?:(?<!meta)data(?:sets?)?|corp(?:us|ora)|loaders?)(?:_(?!args|config|info|names?)\w+)?"
+    r"(?:\w+\.)+(?:(?:datasets?|data_?loaders?)\.(?!\w*(?:[Tt]ransform|[Ss]ampler|[Cc]ollat))\w+"
+    r"|_*(?=[a-z])\w*(?:(?<!meta)data(?:sets?)?|corp(?:us|ora)|loaders?)(?:_(?!args|config|info|names?)\w+)?"
     r"|[A-Z]\w*(?:Dataset(?:Loader)?|Data(?:Module|Loader)|Corpus)"
     r"|(?=[A-Z])\w*(?:Data(?![a-z])|Dataset|DataModule|Corpus)\w*\(\)\.(?:load|prepare|download|set_?up|process|fetch)(?:_\w+)?"
     r"|[A-Z]\w*\(\)\.(?:prepare_data|setup))"
+)
+# Functions of which a result that is kept is data, too; arguments that name a file, which is read; and settings.
+FETCHES = re.compile(r"_*(?:load|fetch|prepare|retrieve)[_ ]|[a-z].* .*,")
+IS_FILE = re.compile(
+    r"(?i)(?:(?<!data_)(?<!root_)path|file)(?:_?name)?s?$|^(?!.*://).*\.[a-z]\w{0,6}[\"')]+$"
+)
+SETTINGS = re.compile(
+    rf"(?:{'|'.join(sys.stdlib_module_names)}|yaml|omegaconf|easydict|ml_collections|box)\.|.*\btransforms\b|torch\.(?:cuda|device)"
 )
 # Classes of data sets whose constructor downloads and processes files for the notebook's own class.
 PREPARING_CLASSES = frozenset(
@@ -475,7 +483,9 @@ COMPUTING_PACKAGES = frozenset(
     "sentence_transformers sklearn statistics string textwrap tokenizers torch torchaudio torchmetrics torchvision "
     "tqdm transformers trl typing unsloth".split()
 )
-GIVE_NO_DATA = COMPUTING_PACKAGES | sys.stdlib_module_names
+GIVE_NO_DATA = COMPUTING_PACKAGES.union(
+    TRACKERS, sys.stdlib_module_names, "google mlflow spacy wandb".split()
+)
 # Of other packages, and of these, by how names begin: what is the same on all ranks, and what is of one machine or GPU.
 SAME_EVERYWHERE = tuple(
     "argparse. os.environ os.getenv os.path.join os.path.basename os.path.dirname".split()

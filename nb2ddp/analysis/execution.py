@@ -11,10 +11,11 @@ import libcst as cst
 from nb2ddp import libraries
 from nb2ddp.analysis.calls import Calls
 from nb2ddp.analysis.solver import Solver, search
-from nb2ddp.source.cells import CodeCell, Statement, root_of
-from nb2ddp.source.cst_nodes import given, is_word, keyword_of, method_of, string_value, unnamed
+from nb2ddp.source.cells import CodeCell, Statement, last_name, root_of
+from nb2ddp.source.cst_nodes import code_of, given, is_word, keyword_of, method_of, string_value, unnamed
 
 _OF_CONTAINERS = frozenset("items values get pop popleft".split())
+_LITERALS = {cst.List, cst.Tuple, cst.Dict}
 _SEARCHES = 32  # how many are kept, those used last
 
 
@@ -174,6 +175,58 @@ class Execution(Calls):
 
         homes = ((site, self.around(site, cst.FunctionDef)) for site in self.sites(call, stop=is_method))
         return all(is_method(site) or (home is not None and self.callers(home)) for site, home in homes)
+
+    def fills_cache(self, call: cst.Call) -> bool:
+        """Return whether a call leaves data on disk that a later call of it finds: the Datasets cache, a download."""
+        name, own = self.qualified(call.func), [d.node for d in self.definitions(self.qualified(call.func))]
+        marks = (mark.decorator for d in own if isinstance(d, cst.FunctionDef) for mark in d.decorators)
+        kept = any(not libraries.CACHES.isdisjoint(self.origins(each)) for each in (call.func, *marks))
+        made = (libraries.PREPARING_CLASSES & self.bases(d) for d in own if isinstance(d, cst.ClassDef))
+        maps = method_of(call) in libraries.CACHED_METHODS and self.kind(self.owner(call)) == "dataset"
+        return name in libraries.CACHED_FUNCTIONS or kept or any(made) or maps or self._downloads(call, name)
+
+    def _downloads(self, call: cst.Call, name: str) -> bool:
+        """Match ``MNIST(download=True)``, ``field.build_vocab(rows, vectors="glove")`` and ``rows.download()``."""
+        download = keyword_of(call, "download") or keyword_of(call, "vectors")
+        named = libraries.DOWNLOADS.search(name or f".{method_of(call)}") or self._gives_data(call)
+        if not (download or named) or name in libraries.WRITING_FUNCTIONS or self.fetches_artifact(call):
+            return False
+        root = root_of(call.func)  # mnist of `mnist = keras.datasets.mnist`
+        is_library = self.is_of_import(self.bound(root) or root) or self.origins(root)
+        may_be = bool(is_library) or not (download is None or self.definitions(method_of(call) or name))
+        return may_be and (download is None or code_of(download) != "False")
+
+    def _gives_data(self, call: cst.Call) -> bool:
+        """Match ``Corpus.load("mini")``, ``x, y = flowers()`` and ``rows = Flowers("mini")``, given settings alone."""
+        made, function = self.parent(call), call.func
+        into = code_of(made.targets[0].target) if isinstance(made, cst.Assign) else ""
+        first = code_of(call.args[0].value) if call.args else ""
+        is_object = isinstance(function, cst.Name) and self.bindings(function.value)  # net(x)
+        functions = frozenset[str]() if is_object else self.function_names(call)
+        names = {f"{of}().{method_of(call)}" for of in self.origins(self.owner(call) or function)} | functions
+        for module, _, last in [name.rpartition(".") for name in functions]:
+            kept = "data" if libraries.FETCHES.match(f"{last} {into}") else into.rpartition(".")[2]
+            reads = isinstance(made, cst.Expr) or libraries.IS_FILE.search(first)  # or its result is not kept
+            names |= {f"{module}.{kept}"} if not reads and (first or last[:1].islower()) else set()
+        of_libraries = (n for n in names if n.partition(".")[0] not in libraries.GIVE_NO_DATA)
+        values = (a.value for a in call.args if "transform" not in last_name(a.keyword or a.value))
+        gives = any(map(libraries.GIVES_DATA.fullmatch, of_libraries))
+        if not gives or any(self.carries(value, Execution._is_data) for value in values):
+            return False
+        steps = map(
+            self.training_loop, filter(self.is_backward, self.live_calls)
+        )  # in each the ranks would wait
+        return set(steps).isdisjoint(self.loops_to(call))
+
+    def _is_data(self, node: cst.CSTNode) -> bool | None:
+        """Label what is no number, text, path, transform, nor made of these: what is read or computed."""
+        if isinstance(node, cst.Call):
+            is_known = libraries.SETTINGS.match(self.qualified(node.func)) or not self.is_of_import(node.func)
+            return code_of(node.func) == "open" or not is_known or self.kind(node) != "" or None
+        bound = self.reaching(node) if isinstance(node, cst.Name) and node.value != "self" else ()
+        is_open = any(isinstance(b.node, cst.Param) and not any(self.given(b)) for b in bound)
+        taken = {type(self.value(b.node.iter)) for b in bound if isinstance(b.node, cst.For)}
+        return is_open or not taken <= _LITERALS or isinstance(node, cst.BaseComp) or None
 
     # ---- collectives ----------------------------------------------------------------------------
 

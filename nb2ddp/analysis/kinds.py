@@ -16,7 +16,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis.flow import Flow
 from nb2ddp.analysis.solver import Solver
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Binding, CodeCell, Scope, last_name, root_of
+from nb2ddp.source.cells import Binding, CodeCell, Scope, root_of
 from nb2ddp.source.cst_nodes import is_word, keyword_of, method_of
 
 Key = cst.BaseExpression | cst.FunctionDef | cst.ClassDef | Binding
@@ -217,46 +217,6 @@ class Kinds(Flow):
         """Return whether a call prints or logs what it gets."""
         name, method = self.qualified(call.func), method_of(call)
         return name in libraries.SHOWING_FUNCTIONS or method in libraries.SHOWING_METHODS
-
-    def fills_cache(self, call: cst.Call) -> bool:
-        """Return whether a call leaves data on disk that a later call of it finds: the Datasets cache, a download."""
-        name = self.qualified(call.func)
-        if name in libraries.CACHED_FUNCTIONS | libraries.DATASET_FUNCTIONS or self._downloads(call, name):
-            return True
-        functions = (d.node for d in self.definitions(name) if isinstance(d.node, cst.FunctionDef))
-        marks = (mark.decorator for function in functions for mark in function.decorators)
-        if any(not libraries.CACHES.isdisjoint(self.origins(each)) for each in (call.func, *marks)):
-            return True  # of the notebook's own function
-        own = (d.node for d in self.definitions(name) if isinstance(d.node, cst.ClassDef))
-        if any(not libraries.PREPARING_CLASSES.isdisjoint(self.bases(node)) for node in own):
-            return True
-        return method_of(call) in libraries.CACHED_METHODS and self.kind(self.owner(call)) == "dataset"
-
-    def _downloads(self, call: cst.Call, name: str) -> bool:
-        """Match ``MNIST(download=True)``, ``field.build_vocab(rows, vectors="glove")`` and ``rows.download()``."""
-        download = keyword_of(call, "download") or keyword_of(call, "vectors")
-        named = libraries.DOWNLOADS.search(name or f".{method_of(call)}") or self._gives_data(call)
-        if download is None and not named:
-            return False
-        if name in libraries.WRITING_FUNCTIONS or self.fetches_artifact(call):
-            return False
-        root = root_of(call.func)  # mnist of `mnist = keras.datasets.mnist`
-        unknown = not (self.is_of_import(self.bound(root) or root) or self.origins(root))
-        if unknown and (download is None or self.definitions(method_of(call) or name)):
-            return False
-        return download is None or cst_nodes.code_of(download) != "False"
-
-    def _gives_data(self, call: cst.Call) -> bool:
-        """Match ``Corpus.loaders("mini", 16)`` and ``data = Flowers("mini")``, out of sight and given no data."""
-        made = self.parent(call) if call.args else None  # of nothing it makes an empty one
-        kept = last_name(made.targets[0].target) if isinstance(made, cst.Assign) else ""
-        of_objects = {f"{made}().{method_of(call)}" for made in self.origins(self.owner(call) or call.func)}
-        names = self.function_names(call) or of_objects
-        names |= {f"{n.rpartition('.')[0]}.{kept}" for n in names if n.rpartition(".")[2][:1].isupper()}
-        of_libraries = (n for n in names if n.partition(".")[0] not in libraries.GIVE_NO_DATA)
-        given = (self.value(a.value) for a in call.args if not is_word(a.keyword, "transform"))
-        is_setting = (isinstance(value, cst.BaseString | cst.BaseNumber | cst.Name) for value in given)
-        return any(map(libraries.GIVES_DATA.fullmatch, of_libraries)) and all(is_setting)
 
     def function_names(self, call: cst.Call) -> frozenset[str]:
         """Return the dotted names that a library's function may have, also by a star import; none of a method."""

@@ -89,10 +89,9 @@ def _line(facts: Facts, shell: ShellCall) -> Iterator[Finding]:
             return
         code = f'{os}.environ["{name}"] = {value}'
         yield Edit(line, "%env sets an environment variable", partial(_small_statement, code=code))
+    elif shell.name == "cd" and shell.folder[:1] == "-" != shell.folder:
+        yield Decline("a script has no history that %cd could go back in; name the folder", shell.call)
     elif shell.name == "cd":
-        if shell.folder[:1] == "-" != shell.folder:
-            yield Decline("a script has no history that %cd could go back in; name the folder", shell.call)
-            return
         code = f"{helper(facts, 'cd')}({command_code(shell.folder, facts.names_at(shell.call))})"
         yield Edit.to(shell.call, "%cd changes the working folder", code)
     elif shell.name in libraries.DISPLAY_MAGICS | (frozenset() if shell.text else _TIMING):

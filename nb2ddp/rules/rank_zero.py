@@ -76,13 +76,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if (first := next(filterfalse(facts.is_after_training, changing), None)) is not None:
         yield Note(_SENT_BY_ALL, first)
     for call in facts.live_calls:
-        why = rank_zero_work.why_alone(facts, call)
+        why, statement = rank_zero_work.why_alone(facts, call), facts.statement(call)
         if why is None or call in own or facts.is_after_training(call) or facts.top_statement(call) in gone:
             continue
-        if facts.is_made_of(call.func, runs):
-            continue
-        statement = facts.statement(call)
-        if not generating.isdisjoint((statement, *facts.parents(call))):
+        if facts.is_made_of(call.func, runs) or not generating.isdisjoint((statement, *facts.parents(call))):
             continue
         if modules.runs(facts, call, modules.trains):
             yield Note(_WITH_MODELS, call)
@@ -249,8 +246,7 @@ def _may_be_skipped(facts: Facts, call: cst.Call | cst.If) -> Literal["", "file"
 
 def _on_rank_0(facts: Facts, call: cst.Call, why: str) -> Iterator[Finding]:
     """Let rank 0 alone make a call whose result all ranks read."""
-    if facts.scope(call) is None:
-        yield from _without_ranks(facts, call)
+    yield from _without_ranks(facts, call) if facts.scope(call) is None else ()
     why = f"{why}, and all ranks get its result"
     if rank_zero_work.starts_program(facts, call):
         yield Edit.inside(call.func, why, helper(facts, "shared_process"))

@@ -112,8 +112,8 @@ molecules.setup("fit")
 molecules.plot()
 # output
 from schnetpack.datasets import QM9
-molecules = QM9("qm9.db", num_train=32)
 with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    molecules = QM9("qm9.db", num_train=32)
     molecules.prepare_data()
     molecules.setup("fit")
 molecules.plot()
@@ -145,6 +145,74 @@ import helpers
 kind = getattr(helpers, "Rows")
 with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
     rows = kind("train", download=True)
+
+# case: functions and classes whose names tell nothing but that something is loaded, unpacked or in a module of data
+import os
+from pathlib import Path
+from press import Texts, digits, load_split
+from press.datasets import Birds
+class Settings:
+    root = "data"
+(x, y), (more_x, more_y) = digits(root=Settings.root)
+texts = Texts.load("news")
+splits = {name: load_split(name, size=2) for name in ("train", "test")}
+rows = torch.utils.data.TensorDataset(load_split("held out"), load_split("other"))
+birds = Birds(Path("data") / "birds", parts=[0.9, 0.1])
+if not rows:
+    rows = load_split(os.path.join(Settings.root, "rows"))
+# output
+import os
+from pathlib import Path
+from press import Texts, digits, load_split
+from press.datasets import Birds
+class Settings:
+    root = "data"
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    (x, y), (more_x, more_y) = digits(root=Settings.root)
+    texts = Texts.load("news")
+    splits = {name: load_split(name, size=2) for name in ("train", "test")}
+    rows = torch.utils.data.TensorDataset(load_split("held out"), load_split("other"))
+    birds = Birds(Path("data") / "birds", parts=[0.9, 0.1])
+    if not rows:
+        rows = load_split(os.path.join(Settings.root, "rows"))
+
+# case: what is given a file, data or what a loop goes through, an object that is called, and what is not kept
+import pandas as pd
+from press import Net, digits, load_split, settings
+table = pd.read_csv("rows.csv")
+a, b = digits(table)
+picture = load_split("picture.png")
+rows = load_split(table["a"], 4)
+for row in open("rows.txt"):
+    part = load_split(row)
+net = Net(3)
+mean, spread = net(3)
+load_split("mini")
+width = settings("small")
+
+# case: a batch of each step, for which the ranks need not wait
+import torch
+from press import digits, load_split
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for seed in (1, 2):
+    x = load_split("mini")
+    for step in range(9):
+        more, y = digits("batch")
+        net(x + more).sum().backward()
+        optimizer.step()
+# output
+import torch
+from press import digits, load_split
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for seed in (1, 2):
+    with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+        x = load_split("mini")
+    for step in range(9):
+        more, y = digits("batch")
+        net(x + more).sum().backward()
+        optimizer.step()
 
 # case: data that is made of other data
 from helpers import Rows, RowsDataset, make_loaders
