@@ -52,6 +52,6 @@ def _is_own(module: str | None) -> bool:
     """Return whether a module is the notebook's: the script itself, or a file in or below the folder where it runs."""
     file = os.path.abspath(getattr(sys.modules.get(module or ""), "__file__", None) or os.sep)
     folders = _START, os.getcwd(), *{*sys.path} - _LIBRARIES  # also those that the notebook adds
-    near = file.startswith(tuple(os.path.abspath(folder) + os.sep for folder in folders))
+    near = os.path.isfile(file) and file.startswith(tuple(os.path.abspath(of) + os.sep for of in folders))
     is_ours = (module or "").partition(".")[0] == __name__.partition(".")[0]
     return module == "__main__" or (near and not is_ours and not _INSTALLED.match(file))
