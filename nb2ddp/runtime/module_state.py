@@ -59,7 +59,7 @@ class _ModuleState:
             self.left = min(self.left, torch.cuda.mem_get_info()[0] // 16)
         roots = self._roots()
         self.before = {place.path: (place, _NOT_COPIED) for place in roots if _is_of_model(place)}
-        walked = {place.path: place for place in _walk(roots, self._fits, self._known(roots))}
+        walked = self._walked(roots, self._fits)
         self.before.update({path: (place, _copied(place.value)) for path, place in walked.items()})
         self.copied = set(map(id, (place.value for place in walked.values())))
 
@@ -99,8 +99,22 @@ class _ModuleState:
     def _now(self) -> dict[_Path, _Place]:
         roots = self._roots()
         now = {place.path: place for place in roots if _is_of_model(place)}
+        return now | self._walked(roots, self._fits_now)
+
+    def _walked(self, roots: list[_Place], fits: Callable[[_Place], bool]) -> dict[_Path, _Place]:
+        """Return by path what can be copied, and what modules beside the model hold: a call may move a target's."""
         self.owners: dict[_Path, Any] = {}
-        return now | {x.path: x for x in _walk(roots, self._fits_now, self._known(roots), self.owners)}
+        found = {x.path: x for x in _walk(roots, fits, self._known(roots), self.owners)}
+        is_first, own = not hasattr(self, "copied"), set(map(id, self.model.parameters()))
+        owners = self.owners.items() if self.parameters else ()
+        for path, beside in [(path, of) for path, of in owners if isinstance(of, torch.nn.Module)]:
+            for name, part in beside.named_modules():
+                for holder in (part._parameters, part._buffers):
+                    held = (_Place((*path, name, key), holder, key, value) for key, value in holder.items())
+                    for place in (x for x in held if x.value is not None and id(x.value) not in own):
+                        if fits(place) if is_first else id(place.value) in self.copied:
+                            found[place.path] = place
+        return found
 
     def _fits(self, place: _Place) -> bool:
         """Return whether a tensor is small enough to be copied, tiny where the script's names hold it."""
@@ -108,7 +122,8 @@ class _ModuleState:
         if not isinstance(value, torch.Tensor):
             return bool(value.size <= _MOST_OF_SCRIPT)
         lazy = isinstance(value, torch.nn.parameter.UninitializedTensorMixin)
-        most = _MOST_VALUES if _is_of_model(place) else _MOST_OF_SCRIPT
+        is_held = _is_of_model(place) or isinstance(value, torch.nn.Parameter)
+        most = _MOST_VALUES if is_held else _MOST_OF_SCRIPT
         if lazy or value.is_nested or value.is_meta or value.is_inference() or value.numel() > most:
             return False
         if isinstance(value, torch.nn.Parameter):
