@@ -2,8 +2,7 @@
 
 As in DistributedDataParallel gradients are all-reduced in buckets while backward() goes on. Here it may come through
 any number of calls, several times through one, and leave out parameters; what is trained may change at any time.
-Where two steps had equally many backward(), gradients are exchanged in the last one of a step alone; before it, as
-soon as anybody computes with one.
+Where two steps had equally many backward(), gradients are exchanged in the last one of a step alone.
 """
 
 import functools
@@ -15,7 +14,6 @@ import torch.distributed as dist
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.utils import _pytree as pytree
 
-from nb2ddp.runtime.deferred_gradients import _handles_errors, _Unexchanged
 from nb2ddp.runtime.gradients import _buckets
 from nb2ddp.runtime.module_state import _is_in_own_code
 from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks
@@ -24,6 +22,16 @@ from nb2ddp.runtime.run_state import _run, _warn_once
 from nb2ddp.runtime.same_losses import _register_hook
 from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.unseen_gradients import _average_unseen, _reduced
+
+
+class _Unexchanged(torch.Tensor):
+    """A rank's own gradient of an accumulation step under way: whoever computes with one has all exchanged first."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            _backward.flush()
+            return func(*args, **(kwargs or {}))
 
 
 class _Bucket:
@@ -164,11 +172,9 @@ class _Backward:
         self.launched = 0
         self.verified = 0  # how many exchanged gradients were compared with the mean of the ranks' own
         self.error: Any = None  # the largest difference that was found, on the device
-        self.unread = 0  # how many backward() have added to it
         self.has_failed = False
         self.is_paused = False  # `torch.autograd.grad` leaves nothing in parameters
-        # whose gradients are to be exchanged later in the step, and whether all its calls were computed whole
-        self.pending: dict[_Averaging, bool] = {}
+        self.pending: dict[_Averaging, bool] = {}  # the same of those to be exchanged later in the step
         self.steps, self.count = 0, 0  # of optimizers, and how many backward() there were since
         self.of_steps = (0, 0)  # how many there were in the last two steps
         self.defers = False  # whether more are expected before the next step
@@ -282,19 +288,25 @@ class _Backward:
         rounding = [_run.world_size * torch.finfo(p.dtype).eps for p in chosen]
         error = torch.stack([of.where(of > x, 0.0) for of, x in zip(error, rounding, strict=True)]).max()
         self.error = error if self.error is None else torch.maximum(self.error, error.to(self.error.device))
-        self.unread += 1
-        if not self.error.is_cuda or self.unread >= _READ_AFTER:
+        if not self.error.is_cuda or self.verified % (32 * _VERIFIED) == 0:
             self.read()
 
     def read(self) -> None:
         """Say it where the gradients that the ranks took were not the mean of their own."""
-        error, self.error, self.unread = 0.0 if self.error is None else float(self.error), None, 0
+        error, self.error = 0.0 if self.error is None else float(self.error), None
         if error > 1e-3 and not self.has_failed:
             self.has_failed = True
             _checks.failed(
                 f"the ranks' gradients were not averaged: the sum of one is off by {error:.0e} of its size. What was "
                 "trained is not the notebook's run"
             )
+
+
+@functools.cache
+def _handles_errors() -> bool:
+    """Return whether the notebook's own code may go on after an error of backward()."""
+    others = r"(Interrupt|Iteration|Empty|(Import|NotFound|Key|Attribute|OS|IO|Decode)Error)\b[^,\n]*\n"
+    return _is_in_own_code(rf"\b(except\b|suppress\()(?! *\(?[\w.]*{others})")
 
 
 def _share_errors() -> None:
@@ -318,7 +330,5 @@ _RAISES = (
     "are {} times as large there as in one process"
 )
 _VERIFIED = 4  # gradients in each backward()
-_READ_AFTER = 32  # backward() on GPUs
 _backward = _Backward()
-_Unexchanged.exchange.append(_backward.flush)
 _checks.waiting.append(weakref.WeakMethod(_backward.read))

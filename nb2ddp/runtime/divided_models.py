@@ -5,14 +5,16 @@ import weakref
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from nb2ddp.runtime.autograd_patches import _average_asked_gradients, _show_whole_gradients
+from nb2ddp.runtime.averaged_backward import _backward, _share_errors
 from nb2ddp.runtime.divided_calls import _Split
-from nb2ddp.runtime.loop_patches import _patch_for_loops
-from nb2ddp.runtime.object_collectives import from_main_process
+from nb2ddp.runtime.object_collectives import _take_from_rank_0, from_main_process
 from nb2ddp.runtime.other_replicas import _compare_later
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
-from nb2ddp.runtime.run_state import _replaced, _run
+from nb2ddp.runtime.run_state import _replaced, _run, _warn_once
 from nb2ddp.runtime.split_classes import (
     _calls,
     _divide_what_is_compiled,
@@ -21,21 +23,20 @@ from nb2ddp.runtime.split_classes import (
     _splits,
 )
 from nb2ddp.runtime.spot_checks import _checks
+from nb2ddp.runtime.unseen_gradients import _reduce_unseen, _reduced
 
 
 def parallelize(model: torch.nn.Module) -> torch.nn.Module:
     """Let each rank compute its part of every batch that ``model`` is called with, and return ``model``.
 
-    Each rank runs the notebook's loop over the notebook's batches. Where gradients are wanted, ``model(batch)`` and
-    ``model.method(batch)`` compute this rank's rows alone and return the outputs of all rows: losses, metrics and
-    decisions are computed from whole batches, alike on every rank. Outputs that are one number (a loss that the model
-    computes) are combined with the weights that comparisons show to be right. backward() averages the gradients over
-    the ranks. Calls without gradients are divided too where that is worth its exchange, and so are those of models
-    that the loop calls beside this one, a teacher say.
+    Each rank runs the notebook's loop. ``model(batch)`` and ``model.method(batch)`` compute this rank's rows and return
+    the outputs of all rows, so that losses, metrics and decisions are alike on every rank; numbers are combined with
+    weights that comparisons show to be right. backward() averages the gradients. Calls without gradients, also those of
+    models that the loop calls beside this one, are divided where that is worth its exchange.
 
-    The first call of a kind, and a few later ones, are computed whole as well, as one process does, and compared.
-    Where they differ, or rows cannot be told, every rank computes whole batches: right, but no faster; a warning says
-    so. Waits for rank 0, whose random generators all ranks take over.
+    The first call of a kind, and a few later ones, are compared with the same computed whole, as one process does. If
+    they differ, or rows cannot be told, every rank computes whole batches: right, but no faster; a warning says so.
+    Waits for rank 0, whose random generators all ranks take over.
     """
     # notebooks call what is in DataParallel past it, too
     inner: Any = model.module if isinstance(model, torch.nn.DataParallel) else model
@@ -50,9 +51,28 @@ def _start_dividing() -> None:
     """Prepare the process group and what libraries do, and let all ranks draw rank 0's random numbers."""
     init_process_group()
     _patch_for_loops()
+    _set_random_state(from_main_process(_random_state))
+
+
+@functools.cache
+def _patch_for_loops() -> None:
+    """Change what libraries do where a loop's model is divided; a Trainer's script changes none of it."""
+    _average_asked_gradients()
+    _show_whole_gradients()
+    _share_errors()
     _divide_what_is_compiled(parallelize)
     _see_calls()
-    _set_random_state(from_main_process(_random_state))
+    register_optimizer_step_pre_hook(_before_step)
+    register_optimizer_step_post_hook(lambda *_: _notice_step())
+
+
+def _before_step(optimizer: Any, *_: Any) -> None:
+    """Exchange gradients, and take rank 0's numbers: a learning rate may follow the clock."""
+    if _run.effect is None:  # else a model fits something to its rows
+        _backward.flush()
+        _reduce_unseen(optimizer)
+        if _run.meets and _reduced:
+            _take_from_rank_0(optimizer.param_groups)
 
 
 def _divide(model: Any) -> Any:
@@ -88,6 +108,17 @@ def _is_used_beside(model: torch.nn.Module) -> bool:
         return False
     parts = {part for of in list(_splits) for part in of.modules()}
     return model not in parts and not any(part in _splits for part in model.modules())
+
+
+def _notice_step() -> None:
+    """Say that an optimizer has taken steps while nobody called a model; other processes divide no calls."""
+    for split in list(_splits.values()):
+        split.steps += _run.meets
+        if split.steps == 4 and not split.calls and any(p.grad is not None for p in split.model.parameters()):
+            _warn_once(
+                f"{split.model.__class__.__name__} trains without being called: parts of it are, and every rank "
+                "computes whole batches, which saves no time. Call the model, or a method of it that takes the batch"
+            )
 
 
 _counts: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()

@@ -36,7 +36,6 @@ from nb2ddp.runtime.random_rows import _RandomRows
 from nb2ddp.runtime.repeated_writes import _Effect, _ending_at_effects
 from nb2ddp.runtime.run_state import _replaced, _run
 from nb2ddp.runtime.spot_checks import _checks
-from nb2ddp.runtime.unseen_gradients import _trained_by_name
 from nb2ddp.runtime.value_reads import _is_no_mean, _Reads
 
 _Found = tuple[str | None, float, float | None]  # what differs, by how much, and in gradients
@@ -347,7 +346,7 @@ class _Comparison:
 
     def _compare_gradients(self, trials: _Trials, parts: _Parts, kind: Any, in_16_bits: bool) -> Any:
         """Compare gradients: of a few rows, and of the whole batch where these differ."""
-        trained, apart = _trained_by_name(self.model), None
+        trained, apart = {name: p for name, p in self.model.named_parameters() if p.requires_grad}, None
         for some in dict.fromkeys((parts.some(4 * _run.world_size), parts)):
             if some.obstacle or not self.joins[kind].agree(some):
                 continue

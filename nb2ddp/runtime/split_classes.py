@@ -148,8 +148,6 @@ _run.at_trainer.append(_divide_nothing_more)
 def _divide_what_is_compiled(divide: Callable[[Any], None]) -> None:
     """Divide the calls of what `torch.compile` makes of a divided model, so that dynamo sees none of this file."""
     compiled: Callable[..., Any] = torch.compile
-    if hasattr(compiled, "__wrapped__"):
-        return
 
     @functools.wraps(compiled)
     def compiled_and_divided(*args: Any, **options: Any) -> Any:

@@ -46,10 +46,6 @@ def _average_gradients(parameters: list[Any]) -> None:
         _sum_in_buckets(dense, mean=True)
 
 
-def _trained_by_name(model: torch.nn.Module) -> dict[str, Any]:
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}
-
-
 def _sparse_like(parameter: Any, dimensions: int) -> torch.Tensor:
     """Return a parameter's sparse gradient; one without values where this rank has none."""
     gradient: torch.Tensor | None = parameter.grad

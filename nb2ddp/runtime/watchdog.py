@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import json
+import operator
 import os
 import signal
 import socket
@@ -11,7 +12,6 @@ import threading
 import time
 import traceback
 from collections.abc import Collection, Iterator, Mapping
-from operator import itemgetter
 from types import FrameType
 from typing import Any
 
@@ -167,7 +167,7 @@ class _Watchdog(threading.Thread):
         left = [beat for beat in beats if not beat["end"]]
         waits = [beat for beat in left if beat["meets"] and beat["silent"] < 10]
         late = [beat for beat in left if beat not in waits]
-        longest = max(waits, key=itemgetter("still"), default=None)
+        longest = max(waits, key=operator.itemgetter("still"), default=None)
         since = 0.0
         if late:
             since = longest["still"] if longest else min(beat["still"] for beat in left)
@@ -175,7 +175,7 @@ class _Watchdog(threading.Thread):
             self._next_line = _REPORT_AFTER
         elif since > self._next_line and _run.rank == min(b["rank"] for b in left if b["silent"] < 10):
             self._next_line = 2 * since
-            beat = max(late, key=itemgetter("still"))
+            beat = max(late, key=operator.itemgetter("still"))
             who, does = beat["who"], beat["doing"]
             if longest:
                 who = f"{longest['who']} waits at {longest['place']} since {since:.0f} s for {who}, which"
@@ -260,7 +260,7 @@ def _trouble(own: dict[str, Any], beats: Collection[dict[str, Any]]) -> tuple[di
     hangs = [beat for beat in left if not beat["meets"] and beat["lifeless"] > _PATIENCE]
     late = [beat for beat in left if not beat["meets"] and beat["still"] > _LIMIT]
     if (hangs or late) and all(beat["still"] > _PATIENCE for beat in left):
-        beat = max(hangs or late, key=itemgetter("lifeless" if hangs else "still"))
+        beat = max(hangs or late, key=operator.itemgetter("lifeless" if hangs else "still"))
         others = "".join(f"; {_stands(other)}" for other in beats if other is not beat)
         why = ", and nothing in its processes goes on" if hangs else ": perhaps an endless loop"
         return beat, f"{_stands(beat)} since {beat['still']:.0f} s; it {beat['doing']}{why}{others}{more}"

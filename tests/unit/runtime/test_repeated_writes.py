@@ -19,11 +19,10 @@ Run = Callable[..., Ended]
 
 @pytest.fixture
 def run(server: RankServer, tmp_path: Path) -> Callable[..., Ended]:
-    """Run a script of which a model is divided: what it writes is looked at from then on."""
+    """Run a script, and compare in the end what its ranks have written."""
 
     def run_script(script: str, ranks: int = 2, **options: Any) -> Ended:
-        watched = f"{START}ddp._patch_for_loops()\n{textwrap.dedent(script)}\n"
-        compared = f"{watched}ddp._checks.run_last() if ddp._run.meets else None\n"
+        compared = f"{START}{textwrap.dedent(script)}\nddp._checks.run_last() if ddp._run.meets else None\n"
         return server.run(tmp_path / f"run-{ranks}", compared, ranks, **options)
 
     return run_script

@@ -19,11 +19,10 @@ Run = Callable[..., Ended]
 
 @pytest.fixture
 def run(server: RankServer, tmp_path: Path) -> Callable[..., Ended]:
-    """Run a script of which a model is divided: what it writes is looked at from then on."""
+    """Run a script."""
 
     def run_script(script: str, ranks: int = 2, **options: Any) -> Ended:
-        watched = f"{START}ddp._patch_for_loops()\n"
-        return server.run(tmp_path / f"run-{ranks}", watched + textwrap.dedent(script), ranks, **options)
+        return server.run(tmp_path / f"run-{ranks}", START + textwrap.dedent(script), ranks, **options)
 
     return run_script
 
