@@ -84,21 +84,14 @@ def _sums(parameters: list[Any]) -> torch.Tensor:
 class _Averaging:
     """Averages a model's gradients at the end of each backward() that comes through one of its calls."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.model = weakref.proxy(model)
+    def __init__(self, model: Any) -> None:
+        self.model = model  # a proxy
         self.trained: list[int] | None = None  # ids of the trained parameters
         self.known = set[int]()  # ids of parameters that are equal on all ranks
-        self.seen: list[Any] = []  # ids of all modules; of all parameters ids, and whether they are trained
         self.hooks = dict[int, Any]()
         self.buckets: list[_Bucket] = []
         self.sparse: list[Any] = []
         self.task, self.overlaps = -1, True
-
-    def is_new(self, modules: list[Any]) -> bool:
-        """Return whether a model's modules or parameters are others, or trained otherwise, than in the call before."""
-        before, of = self.seen, [p for part in modules for p in part._parameters.values() if p is not None]
-        self.seen = [*map(id, modules), *[(id(p), p.requires_grad) for p in of]]
-        return self.seen != before
 
     def refresh(self) -> None:
         """See which parameters are trained now. Those that are new are made equal on all ranks, in a collective."""

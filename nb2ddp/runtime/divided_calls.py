@@ -24,6 +24,7 @@ from nb2ddp.runtime.gradients import _nodes
 from nb2ddp.runtime.module_state import (
     _changed_for_good,
     _hooks_of_notebook,
+    _is_compiled,
     _modules,
     _ModuleState,
     _positions,
@@ -32,13 +33,13 @@ from nb2ddp.runtime.module_state import (
 from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks, from_all_ranks, from_main_process
 from nb2ddp.runtime.random_numbers import _generators, _set_generators
 from nb2ddp.runtime.random_rows import _RandomRows
-from nb2ddp.runtime.recomputed_calls import _MOST_LOST, _Comparison, _is_compiled
+from nb2ddp.runtime.recomputed_calls import _Comparison
 from nb2ddp.runtime.repeated_writes import _Effect, _ending_at_effects
-from nb2ddp.runtime.run_state import _is_power_of_two, _replaced, _run, _warn_once
+from nb2ddp.runtime.run_state import _is_power_of_two, _replaced, _run, _say_once, _warn_once
 from nb2ddp.runtime.same_losses import _are_same_batches, _Losses
 from nb2ddp.runtime.split_classes import _as_it_was, _divide_no_parts, _splits
-from nb2ddp.runtime.spot_checks import _checks
-from nb2ddp.runtime.value_reads import _are_on_all_ranks, _Paths, _Reads
+from nb2ddp.runtime.spot_checks import _FROM_HERE_ON, _checks
+from nb2ddp.runtime.value_reads import _OTHER_BRANCH, _are_on_all_ranks, _Paths, _Reads
 
 
 class _Split:
@@ -47,26 +48,30 @@ class _Split:
     most_rechecks = 16
     worth = 4e-3  # seconds, as a comparison takes: a call without gradients that takes less is computed whole
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, whole: Any = None) -> None:
         self.model: Any = weakref.proxy(model)
         self.only: Any = lambda _: {}  # gives what stands, by id, for outputs that nobody reads
-        self.averaging = _Averaging(model)
+        # whether it is computed whole but for its parts; of a part, the model that it is in, whose averaging it has
+        self.by_parts, self.whole_model = False, None if whole is None else weakref.ref[Any](whole)
+        self.averaging = _Averaging(self.model) if whole is None else _splits[whole].averaging
+        self.warn: Any = _warn_once if whole is None else lambda _: None  # what the model has said
         self.function: Callable[..., Any] | None = None  # the method that is called, if not the model
         self.plain, self.methods = set[str](), set[str]()  # that train nothing by themselves, and that do
         self.settings: dict[Any, _Settings] = collections.defaultdict(_Settings)  # by mode
         self.mode = True, True  # of this call: whether the model trains, and whether there are gradients
         self.modules, self.batch_norms = list[Any](), list[Any]()  # weak references; those not synchronised
+        self.seen: list[Any] = []  # ids of all modules; of all parameters ids, and whether they are trained
         self.hooks = 0  # how many hooks there were
         self.hooked: str | None = None  # what the notebook has hooked a function to
         self.calls, self.of_training, self.steps, self.began = 0, 0, 0, time.monotonic()
-        self.compared = _Comparison(self.model, weakref.WeakMethod(self._run))
+        run, worth = weakref.WeakMethod(self._run), None if whole is None else self.worth
+        self.compared = _Comparison(self.model, run, worth)
         self.joins, self.kinds = self.compared.joins, set[Any]()  # that were compared
         self.losses, self.paths, self.odd = _Losses(), _Paths(), 0  # the latest call that was an exception
         self.rechecks: dict[Any, int] = {}  # by kind of call: outputs of another form, or by another path
         self.whole: dict[Any, str] = {}  # kinds of calls for which every rank computes whole batches, and why
         self.other_places = set[Any]()  # of them, those for which rows in another dimension are tried next
-        # what was wrong with the first layout of rows that was tried; what a call changes for good, an iterator say
-        self.why = self.takes = ""
+        self.why = self.takes = ""  # what was wrong with the first layout; what a call changes for good
         self.last: tuple[Any, ...] | None = None  # the latest divided call with gradients
         self.spots: dict[Any, int] = {}  # by kind of call, the step in which it was called last
 
@@ -104,11 +109,6 @@ class _Split:
             self.why = self.why or self.whole.get(kind) or self.whole[of_more]
         if self._costs_no_time(parts, kind):
             return self._run(args, kwargs, notes=False)
-        if self.averaging.trained is None and any(map(torch.nn.parameter.is_lazy, self.model.parameters())):
-            output = self._run(args, kwargs)
-            self._prepare()
-            self.averaging.watch(output, whole=True)
-            return output
         if _is_power_of_two(self.calls):
             self.losses.compare()
         self.calls, self.of_training = self.calls + 1, self.of_training + self.mode[1]
@@ -122,14 +122,11 @@ class _Split:
             of_ranks = from_all_ranks(_changed_for_good(self.model, positions, name))
             self.takes = next((of for of in of_ranks if of), [""])[0]
             return output
-        if parts.obstacle:
-            _warn_once(f"a batch is computed by every rank: {parts.obstacle}")
-        elif of_more in self.whole:
-            self.whole[kind] = self.whole[of_more]
-        is_whole = parts.obstacle or kind in self.whole or self._keeps_whole(kind)
-        if is_whole or (joined := self._divided(parts, kind)) is None:
+        if self._keeps_whole(parts, kind, of_more) or (joined := self._divided(parts, kind)) is None:
             return self._compute_whole(args, kwargs)
         self.last = (parts, kind) if self.mode[1] else self.last
+        if self.whole_model:
+            _say_once(f"parts of {type(self.whole_model()).__name__} are divided over the ranks")
         if _is_power_of_two(self.calls):
             self.losses.note(joined[0], of_rank=joined[1])
         self.averaging.watch(joined[0])
@@ -137,23 +134,22 @@ class _Split:
         return joined[0]
 
     def _costs_no_time(self, parts: _Parts, kind: Any) -> bool:
-        """Return whether a call without gradients is every rank's own: a short one, or that of a lazy model, say.
-
-        A library's hook may show what a call computes, a table of its shapes. NCCL exchanges what is on GPUs alone.
-        """
-        if self.mode[1]:
-            return False
+        """Return whether a call without gradients is every rank's own: a short one, or that of a lazy model, say."""
+        if self.mode[1] or self.by_parts or parts.obstacle or kind in self.whole:
+            return not self.mode[1]
+        # a library's may show what a call computes
         hooks = [of for part in self.model.modules() for of in (part._forward_hooks, part._forward_pre_hooks)]
         of_modules = {getattr(hook, "__module__", None) or "" for of in hooks for hook in of.values()}
         is_seen = any(not name.startswith("torch.") for name in of_modules)
         is_apart = len({p.device for p in self.model.parameters()}) > 1
         is_lazy = self.calls == 0 and any(map(torch.nn.parameter.is_lazy, self.model.parameters()))
         is_short = self.compared.pace.get(kind, math.inf) * parts.rows < self.worth
-        return is_short or parts.obstacle != "" or kind in self.whole or is_apart or is_lazy or is_seen
+        return is_short or is_apart or is_lazy or is_seen
 
     def _see_same_batches(self, parts: _Parts, kind: Any) -> None:
         try:
-            if not _are_same_batches(self.model, parts.leaves):
+            # of a part the whole model's are compared: what that computes from them may be rounded otherwise
+            if not self.whole_model and not _are_same_batches(self.model, parts.leaves):
                 _warn_once(_OTHER_NUMBERS)
         except RuntimeError:
             if self.mode[1]:
@@ -163,24 +159,34 @@ class _Split:
     def _prepare(self) -> None:
         """See what is trained, and synchronise new batch norms; a lazy model's parameters have to be there."""
         self.modules = list(map(weakref.ref, (modules := _modules(self.model))))  # it may end before
-        begins = torch.is_grad_enabled() and self.averaging.trained is None
-        is_known = not (self.averaging.is_new(modules) or begins)
+        if self.whole_model and self.whole_model() is None:  # it is gone, and its part is a model
+            self.whole_model, self.averaging = None, _Averaging(self.model)
+        averages = torch.is_grad_enabled() or self.averaging.trained is not None
+        before, of = self.seen, [p for part in modules for p in part._parameters.values() if p is not None]
+        self.seen = [*map(id, modules), *[(id(p), p.requires_grad) for p in of]]
+        is_known = self.seen == before and not (averages and self.averaging.trained is None)
         if is_known or any(map(torch.nn.parameter.is_lazy, self.model.parameters())):
             return  # a lazy model's parameters are made, and drawn, in its first call, as in one process
         self.batch_norms = _unsynchronised(self.model)
-        if begins or self.averaging.trained is not None:
+        if averages:
             self.averaging.refresh()
 
-    def _keeps_whole(self, kind: Any) -> bool:
+    def _keeps_whole(self, parts: _Parts, kind: Any, of_more: Any) -> bool:
         """Find what of a model must see whole batches, without a comparison."""
+        if parts.obstacle:
+            self.warn(f"a batch is computed by every rank: {parts.obstacle}")
+            self.whole |= {of_more: parts.obstacle} if parts.obstacle.startswith("its arguments") else {}
+        elif of_more in self.whole:
+            self.whole[kind] = self.whole[of_more]
+        is_lazy = self.mode[1] and self.averaging.trained is None
+        if parts.obstacle or self.by_parts or is_lazy or kind in self.whole:
+            return True
+        why = _BATCH_NORM if any(norm.training for norm in self.batch_norms) else ""
         if self.hooked:
             why = f"the notebook has a hook on {self.hooked}, which must see whole batches; remove it to share them"
         elif self.takes:
             why = f"a call changes `{self.takes}`, and what was read or written there cannot be taken back"
-        else:
-            why = _BATCH_NORM if any(norm.training for norm in self.batch_norms) else ""
-        if why:
-            self._divide_no_more(kind, why)
+        self._divide_no_more(kind, why) if why else None
         return bool(why)
 
     def _divided(self, parts: _Parts, kind: Any) -> tuple[Any, Any] | None:
@@ -188,8 +194,7 @@ class _Split:
         self.compared.expected = None  # of an earlier batch, which was computed whole after its check
         settings, self.joins[kind].only = self.settings[self.mode], self.only
         found = settings.changed(self.model, self.modules, kind, parts.values)
-        # a rank may see it alone: of the seconds that it took, say
-        mode = 2 * self.mode[0] + self.mode[1]
+        mode = 2 * self.mode[0] + self.mode[1]  # a rank may see it alone: of the seconds that it took, say
         changed, settings.looks, most, least = _largest_of_ranks([found, settings.vary, mode, -mode])
         if most != -least:
             self._see_same_batches(parts, kind)
@@ -199,8 +204,8 @@ class _Split:
             return None
         uncertain = 0 if is_first else self.joins[kind].are_uncertain(parts)
         step = _run.steps or max(self.of_training - 1, 0)  # a loop may train without an optimizer
-        # of an evaluation's calls, many in one step, the first
-        spot = _checks.is_checked(step) and (self.mode[1] or self.spots.get(kind) != step)
+        is_many = self.whole_model or not self.mode[1]  # calls in one step: the first is compared
+        spot = _checks.is_checked(step) and not (is_many and self.spots.get(kind) == step)
         self.spots[kind] = step
         if changed:
             _check_times.begin_again(step)
@@ -208,7 +213,7 @@ class _Split:
         is_new = is_first or uncertain > 0 or (changed == 1 and was_good and not settings.looks)
         is_due = is_first or uncertain > 0 or spot or (changed > 0 and _checks.is_on)
         few = not is_first and uncertain < 2 and not (spot and _checks.is_whole)
-        if is_due and not self._check(parts, kind, is_new=is_new, few=few, asks=uncertain > 0):
+        if is_due and not self._check(parts, kind, is_new=is_new, few=few, ask=uncertain > 0):
             return None
         if self.joins[kind].leave_out_a_rank(parts) or self._costs_no_time(parts, kind):
             return None
@@ -233,9 +238,9 @@ class _Split:
         rows = (*parts.ranges[_run.rank], parts.rows) if self.joins[kind].draws else None
         compared, sees = self.compared, kind in self.compared.reads or self.settings[self.mode].looks
         chooses = compared.reads.get(kind, 3) < 3 and self.joins[kind].ways
-        generators, size = _generators(), parts.sizes[_run.rank]
-        reads, form = _Reads(size) if chooses else None, None
-        start, error = _ModuleState(self.model, **compared.moves) if sees else None, None
+        start, size = _ModuleState(self.model, **compared.moves) if sees else None, parts.sizes[_run.rank]
+        put_back = start.put_back if start else functools.partial(_set_generators, _generators())
+        reads, form, error = _Reads(size) if chooses else None, None, None
         try:
             drawn = _own_random_numbers(rows, _RandomRows)
             with drawn as drew, _ending_at_effects(), reads or contextlib.nullcontext():
@@ -251,8 +256,8 @@ class _Split:
             _exchange(None, error)  # the notebook may handle it, on every rank
         elif wrong:
             compared.reads.setdefault(kind, 0)  # what the next ones change before is put back
-            _set_generators(generators)
-            _warn_once(why)
+            put_back()
+            self.warn(why)
             return None
         # where Python sees values, other rows may save it in one process: the largest of a selection that is empty here
         if start is not None:
@@ -260,10 +265,9 @@ class _Split:
             has = str(_digest(_generators())), form, str(reads.choices if reads else 0), way
             draws_alike, of_one_form, alike, on_path = _are_on_all_ranks(*has)
             if not (draws_alike and of_one_form and alike and on_path):
-                start.put_back()
-                _set_generators(generators)
+                put_back()
                 if not of_one_form or (not alike and self.rechecks.get(kind, 0) >= self.most_rechecks):
-                    _warn_once(why)
+                    self.warn(why)
                     return None
                 if not self._check(parts, kind, is_new=True):
                     return None
@@ -274,9 +278,7 @@ class _Split:
                 self.paths.known[kind] |= self.paths.latest
         if not self.joins[kind].know(output, size):  # a head that the model uses from now on
             self.rechecks[kind] = self.rechecks.get(kind, 0) + 1
-            _set_generators(generators)
-            if start is not None:
-                start.put_back()
+            put_back()
             if self.rechecks[kind] > self.most_rechecks:
                 self._divide_no_more(kind, "the structure of its outputs keeps changing")
             else:
@@ -293,7 +295,8 @@ class _Split:
 
     def _compute_whole(self, args: Any, kwargs: Any) -> Any:
         """Compute a whole batch on every rank."""
-        output = self._run(args, kwargs)
+        output = self._run(args, kwargs, notes=not self.by_parts)
+        self._prepare() if self.averaging.trained is None else None  # a lazy model
         if self.calls < 3:  # each rank's rounding is its own, which counts where the loss is near 0
             self.losses.note(output)
         self.averaging.watch(output, whole=True)
@@ -311,13 +314,11 @@ class _Split:
             settings.note(model) if notes else None
         return output
 
-    def _check(
-        self, parts: _Parts, kind: Any, *, is_new: bool, few: bool = False, asks: bool = False
-    ) -> bool:
+    def _check(self, parts: _Parts, kind: Any, *, is_new: bool, few: bool = False, ask: bool = False) -> bool:
         """Compare a call, or a ``few`` of its rows, with the same computed whole; return whether to divide it.
 
         If they differ, every rank computes whole batches of this kind from now on, but for up to 16 exceptions, where
-        calls or ranks went other ways. What is new was not divided before; ``asks`` alone how outputs join.
+        calls or ranks went other ways. What is new was not divided before; ``ask`` alone how outputs join.
         """
         start, is_first = time.process_time(), kind not in self.kinds
         self._see_same_batches(parts, kind)
@@ -327,7 +328,7 @@ class _Split:
         joins = self.joins[kind]
         known, ways = joins.known(), joins.ways
         with torch.inference_mode(mode=False), torch.set_grad_enabled(kind[2][1]):
-            found = self.compared.compare(parts, kind, few=few, asks=asks)
+            found = self.compared.compare(parts, kind, few=few, asks=ask)
         times = time.process_time() - start, time.monotonic() - self.began
         own = found, joins.known(), times, self.compared.pace.get(kind, 0.0), self.paths.are_new(kind)
         found, learnt, times, self.compared.pace[kind], is_new_way = from_main_process(lambda: own)
@@ -346,14 +347,14 @@ class _Split:
             joins.take(known)
             self.odd = self.calls
             if self.compared.parted or raises:
-                _warn_once(f"a batch is computed by every rank: {problem}")
+                self.warn(f"a batch is computed by every rank: {problem}")
             return False
         self.kinds.add(kind)
         if problem is None:
             self.paths.known[kind] |= self.paths.latest
             _checks.record(difference, in_gradients)
-            if self.compared.lost > _MOST_LOST:
-                self._divide_no_more(kind, "exchanging its outputs takes longer than computing them")
+            if self.compared.lost > self.compared.most_lost:
+                self._divide_no_more(kind, _LOSES)
             return kind not in self.whole
         if is_first and self.compared.places and parts.layout + 1 < len(parts.layouts):
             self.whole[kind] = problem
@@ -389,9 +390,8 @@ class _Split:
         self.whole[kind] = why
         where = " where a rank would have one row" if one_row else ", which saves no time"
         where = where if kind[2][1] else f" without gradients{where}"
-        _warn_once(f"every rank computes whole batches{where}: {why}")
+        self.warn(f"every rank computes whole batches{where}: {why}")
 
 
 _BATCH_NORM = "a batch norm takes its statistics from whole batches (on GPUs PyTorch's own is synchronised)"
-_FROM_HERE_ON = "From here on every rank computes whole batches, which saves no time"
-_OTHER_BRANCH = "data-dependent control flow: one rank's rows took another branch than the rest"
+_LOSES = "exchanging its outputs takes longer than computing them"

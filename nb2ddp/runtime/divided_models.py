@@ -9,7 +9,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from nb2ddp.runtime.autograd_patches import _average_asked_gradients, _show_whole_gradients
 from nb2ddp.runtime.averaged_backward import _backward, _share_errors
-from nb2ddp.runtime.divided_calls import _Split
+from nb2ddp.runtime.divided_calls import _LOSES, _Split
+from nb2ddp.runtime.module_state import _is_compiled, _is_in_own_code
 from nb2ddp.runtime.object_collectives import _take_from_rank_0, from_main_process
 from nb2ddp.runtime.other_replicas import _compare_later
 from nb2ddp.runtime.process_group import init_process_group
@@ -17,6 +18,7 @@ from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _replaced, _run, _warn_once
 from nb2ddp.runtime.split_classes import (
     _calls,
+    _divide_no_more,
     _divide_what_is_compiled,
     _is_to_divide,
     _split_class,
@@ -35,8 +37,8 @@ def parallelize(model: torch.nn.Module) -> torch.nn.Module:
     models that the loop calls beside this one, are divided where that is worth its exchange.
 
     The first call of a kind, and a few later ones, are compared with the same computed whole, as one process does. If
-    they differ, or rows cannot be told, every rank computes whole batches: right, but no faster; a warning says so.
-    Waits for rank 0, whose random generators all ranks take over.
+    they differ, or rows cannot be told, every rank computes whole batches, which a warning says, and the calls of the
+    model's parts are divided in the same way. Waits for rank 0, whose random generators all ranks take over.
     """
     # notebooks call what is in DataParallel past it, too
     inner: Any = model.module if isinstance(model, torch.nn.DataParallel) else model
@@ -63,7 +65,7 @@ def _patch_for_loops() -> None:
     _divide_what_is_compiled(parallelize)
     _see_calls()
     register_optimizer_step_pre_hook(_before_step)
-    register_optimizer_step_post_hook(lambda *_: _notice_step())
+    register_optimizer_step_post_hook(lambda *_: _divide_parts())
 
 
 def _before_step(optimizer: Any, *_: Any) -> None:
@@ -75,10 +77,11 @@ def _before_step(optimizer: Any, *_: Any) -> None:
             _take_from_rank_0(optimizer.param_groups)
 
 
-def _divide(model: Any) -> Any:
+def _divide(model: Any, whole: Any = None) -> Any:
+    """Divide the calls of a model, or of a part of one that is computed ``whole``."""
     kind: Any = type(model)
     model.__class__ = _split_class(kind)
-    _splits[model] = split = _Split(model)
+    _splits[model] = split = _Split(model, whole)
     _checks.waiting.append(weakref.WeakMethod(split.check_last))
     return model
 
@@ -110,15 +113,34 @@ def _is_used_beside(model: torch.nn.Module) -> bool:
     return model not in parts and not any(part in _splits for part in model.modules())
 
 
-def _notice_step() -> None:
-    """Say that an optimizer has taken steps while nobody called a model; other processes divide no calls."""
-    for split in list(_splits.values()):
-        split.steps += _run.meets
-        if split.steps == 4 and not split.calls and any(p.grad is not None for p in split.model.parameters()):
+def _is_whole(split: _Split) -> bool:
+    """Return whether all calls with gradients are computed whole, for what is not perhaps in the parts, too."""
+    kinds = {kind for kind in {*split.kinds, *split.whole} - split.other_places if kind[2][1]}
+    if not kinds or not kinds <= split.whole.keys():
+        return False
+    of_parts = any(norm.training for norm in split.batch_norms) or _is_compiled(split.model.modules())
+    of_gradients = any(why.startswith("the gradient") for why in split.whole.values())
+    return not (of_parts or of_gradients or _is_in_own_code(r"autograd\.Function"))
+
+
+def _divide_parts() -> None:
+    """Divide the parts of models that every rank computes whole, or that nobody calls; in other processes nothing."""
+    for model, split in list(_splits.items()) if _run.meets and _run.has_rows is None else ():
+        split.steps += 1
+        is_idle = split.steps == 4 and not split.calls and any(p.grad is not None for p in model.parameters())
+        if split.by_parts or not (is_idle or _is_whole(split)):
+            continue
+        if split.whole_model and _LOSES in split.whole.values():
+            _divide_no_more(model)
+            continue
+        split.by_parts, split.last = True, None
+        if is_idle and not split.whole_model:
             _warn_once(
-                f"{split.model.__class__.__name__} trains without being called: parts of it are, and every rank "
-                "computes whole batches, which saves no time. Call the model, or a method of it that takes the batch"
+                f"{type(model).__name__} trains without being called: the calls of its parts are divided"
             )
+        for part in model.children():
+            if part not in _splits and next(part.parameters(), None) is not None:
+                _divide(part, split.whole_model() if split.whole_model else model)
 
 
 _counts: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()

@@ -10,7 +10,7 @@ import linecache
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -254,6 +254,16 @@ def _is_of_notebook(hook: Any) -> bool:
     is_ours = getattr(function, "__name__", "").startswith("_nb2ddp_")  # in a single file
     own = _is_own(getattr(function, "__module__", None)) and not is_ours
     return own or _is_own(type(function).__module__)
+
+
+def _is_compiled(parts: Iterable[Any]) -> bool:
+    return any(hasattr(part, "_orig_mod") or part._compiled_call_impl for part in parts)
+
+
+def _keeps_rows_apart(part: torch.nn.Module) -> bool:
+    """Return whether rows do not meet in a module where it trains, in a batch norm aside; others are not known."""
+    known = "torch.", "torchaudio.", "torchvision.", "timm.", "transformers"
+    return type(part).__module__.startswith(known)
 
 
 def _unsynchronised(model: torch.nn.Module) -> list[torch.nn.Module]:

@@ -8,7 +8,7 @@ import math
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from nb2ddp.runtime.call_results import (
 )
 from nb2ddp.runtime.digests import _digest
 from nb2ddp.runtime.gradients import _nodes, _sum_in_buckets
-from nb2ddp.runtime.module_state import _without_effects
+from nb2ddp.runtime.module_state import _is_compiled, _keeps_rows_apart, _without_effects
 from nb2ddp.runtime.object_collectives import _largest_of_ranks, from_all_ranks, from_main_process
 from nb2ddp.runtime.output_gathering import _Joins
 from nb2ddp.runtime.random_numbers import _generators, _random_state, _set_random_state
@@ -180,8 +180,11 @@ def _gradients_apart(trials: _Trials, join: Any, parts: _Parts, trained: Any) ->
 class _Comparison:
     """Compares calls of a model with the same computed whole. ``run``, a weak reference, calls it."""
 
-    def __init__(self, model: Any, run: Any) -> None:
-        self.model, self.run = model, run
+    def __init__(self, model: Any, run: Any, worth: float | None) -> None:
+        self.model, self.run, self.is_part = model, run, worth is not None
+        self.most_lost = (
+            _MOST_LOST if worth is None else -worth
+        )  # a part's division has to save so many seconds
         self.joins = collections.defaultdict[Any, _Joins](_Joins)  # by kind of call
         self.pace: dict[Any, float] = {}  # by kind of call: the least seconds for a row
         self.lost = 0.0  # seconds that exchanging the outputs of the call that was compared takes beyond what it saves
@@ -208,7 +211,7 @@ class _Comparison:
         some = functools.partial(parts.some, _FEW_ROWS * _run.world_size)
         compare = functools.partial(self._compare, kind=kind, gradients=not asks)
         found = compare(parts) if not few else compare(some(extreme=True)) if asks else None
-        expected, lost = (None, 0.0) if few else (self.expected, self.lost)
+        expected, lost = (None, -math.inf) if few else (self.expected, self.lost)
         if not asks and from_main_process(lambda: bool(self.joins[kind].ways) and not (found and found[0])):
             of_unlike = compare(some(unlike=True))
             if not of_unlike[0] or self.of_one_way:
@@ -219,8 +222,9 @@ class _Comparison:
 
     def _compare(self, parts: _Parts, kind: Any, *, gradients: bool) -> _Found:
         grad, compiled = torch.is_grad_enabled(), bool(self.compiled) or _is_compiled(self.model.modules())
-        # these may draw random numbers where they train, in ways that cannot be told
-        for quiet in (None, _keeps_rows_apart) if self.model.training and grad else (None,):
+        # these may draw random numbers where they train, in ways that cannot be told: a part stays whole then
+        may_draw = self.model.training and grad and not self.is_part
+        for quiet in (None, _keeps_rows_apart) if may_draw else (None,):
             with _Trials(self.model, self._call, quiet=quiet, compiled=compiled) as trials:
                 problem, difference, whole = self._compare_outputs(trials, parts, kind)
                 if problem is None and (whole.drawn or whole.from_given) and quiet is None:
@@ -315,13 +319,17 @@ class _Comparison:
         self.places = problem is not None or any(of_rank.kept for of_rank in seen)
         if problem is None:
             each = 3 if kind[2][1] else 1  # backward() takes twice as long
-            saved = each * max(seconds - part.seconds, 0.0)
+            exchanges = 1 + any(getattr(x, "requires_grad", False) for x in parts.leaves)  # of gradients
             tries: list[float] = []
-            while not tries or (len(tries) < 3 and min(tries) > _MOST_LOST):
+            while not tries or (len(tries) < 3 and min(tries) > self.most_lost):
+                if tries:  # the first one may have been slow
+                    part.seconds = min(part.seconds, trials.call(parts, *parts.ranges[_run.rank]).seconds)
+                saved = min(seconds, part.seconds * _run.world_size) - part.seconds
+                (least,) = _largest_of_ranks([-saved])  # the ranks begin to join at the same time
                 began = time.monotonic()
                 joins.join(part.output, parts, self.model, of_all=False)
                 torch.cuda.synchronize() if torch.cuda.is_initialized() else None
-                tries += _largest_of_ranks([time.monotonic() - began - saved])
+                tries += _largest_of_ranks([exchanges * (time.monotonic() - began) + each * least])
             self.lost = min(tries)
         if kept := [name for of_rank in seen for name in of_rank.kept]:
             return f"{_IT_KEEPS} `{kept[0]}` {_KEEPS}", math.inf, whole
@@ -384,15 +392,5 @@ _READS_IN_PART = "for some rows, or beside gradients of its own, it reads what w
 _NO_MEAN = "a number, a sum or a norm say, that is another one for some of the rows"
 
 
-def _keeps_rows_apart(part: torch.nn.Module) -> bool:
-    """Return whether rows do not meet in a module where it trains, in a batch norm aside; others are not known."""
-    known = "torch.", "torchaudio.", "torchvision.", "timm.", "transformers"
-    return type(part).__module__.startswith(known)
-
-
 def _versions(arguments: Any) -> list[tuple[int, int]]:
     return [(id(leaf), getattr(leaf, "_version", 0)) for leaf in pytree.tree_leaves(arguments)]
-
-
-def _is_compiled(parts: Iterable[Any]) -> bool:
-    return any(hasattr(part, "_orig_mod") or part._compiled_call_impl for part in parts)

@@ -104,7 +104,7 @@ def _warn(text: str, kind: str = "WARNING") -> None:
         print(f"nb2ddp: {kind}: {text}", file=sys.__stderr__, flush=True)
 
 
-_warn_once = functools.cache(_warn)
+_say_once, _warn_once = functools.cache(_say), functools.cache(_warn)
 
 
 def _is_power_of_two(number: int) -> bool:

@@ -124,7 +124,7 @@ def _as_it_was(model: Any, *, has_rows: bool) -> Iterator[None]:
 
 def _divide_no_parts(split: Any) -> None:
     """Stop dividing the calls of a model's submodules: it divides its own calls now."""
-    for part in list(split.model.modules()) if len(_splits) > 1 else ():
+    for part in list(split.model.modules()) if len(_splits) > 1 and not split.by_parts else ():
         if part in _splits and _splits[part] is not split:
             _divide_no_more(part)
 

@@ -13,6 +13,7 @@ from nb2ddp.runtime.run_state import _run, _say, _warn
 
 _CHECKS = os.environ.get("NB2DDP_CHECKS", "")  # how many of the first 300 steps, or "off"
 _STRICT = os.environ.get("NB2DDP_STRICT") == "1"
+_FROM_HERE_ON = "From here on every rank computes whole batches, which saves no time"
 _FEW = 5  # whole batches of the first 300 that are compared where nothing is asked for
 
 

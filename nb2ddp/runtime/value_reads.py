@@ -19,6 +19,7 @@ _READS = frozenset(
     "_pad_packed_sequence".split()
 )
 _SIZED_BY_NUMBERS = frozenset({"arange", "empty", "full", "ones", "zeros"})
+_OTHER_BRANCH = "data-dependent control flow: one rank's rows took another branch than the rest"
 _MOST_WAYS = 16  # of a kind of call
 _NUMBERS = frozenset({bool, int, float})
 _CHOICES = frozenset({"__getitem__", "argwhere", "masked_select", "nonzero", "where"})

@@ -85,6 +85,7 @@ BATCH_BY_BATCH = (
     "forward_derivatives",
     "hooks_of_saved_tensors",
     "object_in_the_arguments",
+    "parts_of_parts_and_objects",
     "outputs_in_ever_more_forms",
 )
 # Each of two ranks may compute three quarters of the rows that one process computes.
@@ -92,6 +93,11 @@ SHARED = (
     "figures_as_numbers",
     "frozen_backbone_and_batch_norm",
     "moving_average_that_is_evaluated",
+    "parts_are_called",
+    "parts_of_a_contrastive_model",
+    "parts_of_a_critic_with_penalty",
+    "parts_of_parts_and_objects",
+    "parts_that_are_called_step_by_step",
     "rnn_sequence_first_with_states",
     "states_in_dimension_1",
     "teacher_and_evaluation",
