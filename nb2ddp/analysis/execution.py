@@ -57,12 +57,9 @@ class Execution(Calls):
         if node not in self._sites:
             inside = node.body if isinstance(node, cst.FunctionDef) else node
             home, dead = self.scope(inside), self.is_dead(node)
-            self._sites[node] = [
-                site
-                for site in self.nodes(cst.Call, cst.For, cst.CompFor, within=inside)
-                if dead or not self.is_dead(site)
-                if (scope := self.scope(site)) is home or isinstance(scope, cst.Lambda)
-            ]
+            sites = self.nodes(cst.Call, cst.For, cst.CompFor, within=inside)
+            live = ((site, self.scope(site)) for site in sites if dead or not self.is_dead(site))
+            self._sites[node] = [s for s, scope in live if scope is home or isinstance(scope, cst.Lambda)]
         return self._sites[node]
 
     def shown(self, cell: CodeCell) -> list[cst.BaseExpression]:

@@ -99,13 +99,11 @@ def _share_call(
     in_group = [groups] if generates(facts, node, given) else []
     arguments = ", ".join([*values, *(f"num_generations={number}" for number in in_group)])
     code = f"{names[BATCH]}, {names[ACCUMULATION]} = {helper(facts, 'share_batch')}({arguments})"
-    return Insert(
-        facts.statement(node),
-        "before",
+    line, why = (
         f"{code}  # nb2ddp: the notebook's batch, split",
         "the notebook's batch is split over the ranks",
-        Batch.of(*values, *in_group),
     )
+    return Insert(facts.statement(node), "before", line, why, Batch.of(*values, *in_group))
 
 
 def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:

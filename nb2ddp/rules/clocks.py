@@ -21,6 +21,7 @@ of its machine, another process or a thread: a file that says stop, the disk, th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -42,10 +43,8 @@ from nb2ddp.source.cells import root_of
 
 # Statements that a test decides and that matter to the other ranks, beside calls.
 _WAYS_OUT = (cst.Break, cst.Continue, cst.Return, cst.Raise)
-# A number that an item gets is no flag: `weight.data[rows] = 0`.
-_NAMED = matchers.AssignTarget(target=matchers.Name() | matchers.Attribute())
-_COUNT = matchers.Assign(targets=[matchers.AtLeastN(_NAMED, n=1)], value=matchers.Integer())
-_FLAG = matchers.Assign(value=matchers.Name("True") | matchers.Name("False")) | _COUNT
+_FLAG = matchers.Assign(value=matchers.Name("True") | matchers.Name("False"))
+_COUNT = re.compile(r"(\w+) *= *\d+[ ;]*(?:#.*)?$", re.MULTILINE)
 # Methods of files, queues, connections and containers that give what they give once.
 _TAKING = frozenset("get get_nowait pop popleft read readline recv".split())
 
@@ -90,7 +89,7 @@ def _takes(facts: Facts, part: cst.BaseExpression) -> bool:
 
 def _matters(facts: Facts, asked: cst.If | cst.While) -> bool:
     """Return whether a rank that goes another way is missed: it leaves a loop, sets a flag, or calls something."""
-    if isinstance(asked, cst.While) or _leaves(facts, asked) or matchers.findall(asked, _FLAG):
+    if isinstance(asked, cst.While) or _leaves(facts, asked) or _sets_flag(facts, asked):
         return isinstance(asked, cst.If)  # a loop that trains is asked for before
     return not all(_only_shows(facts, c) or facts.contains(asked.test, c) for c in facts.calls_in(asked))
 
@@ -101,11 +100,19 @@ def _leaves(facts: Facts, asked: cst.If) -> bool:
     return bool(facts.nodes(*_WAYS_OUT, within=asked, own=True)) or any(ends)
 
 
+def _sets_flag(facts: Facts, asked: cst.If) -> bool:
+    """Return whether a statement below a test sets a flag, or a count that decides whether a loop goes on."""
+    names = {*_COUNT.findall(cst_nodes.code_of(asked))}
+    tests = (of for of in facts.nodes(cst.If, cst.While) if isinstance(of, cst.While) or _leaves(facts, of))
+    read = (re.findall(r"\w+", cst_nodes.code_of(of.test)) for of in tests if names)
+    return bool(matchers.findall(asked, _FLAG)) or any(not names.isdisjoint(words) for words in read)
+
+
 def _ends_training(facts: Facts, asked: cst.If | cst.While) -> bool:
     """Return whether a test may end a loop that trains: by itself, or by a flag."""
     if isinstance(asked, cst.While):
         return facts.runs(asked, facts.is_training)
-    sets_flag = bool(matchers.findall(asked, _FLAG))
+    sets_flag = _sets_flag(facts, asked)
     loops = facts.loops_to(asked) if sets_flag else facts.loops(asked)
     return (sets_flag or _leaves(facts, asked)) and any(facts.runs(loop, facts.is_training) for loop in loops)
 

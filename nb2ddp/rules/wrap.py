@@ -80,13 +80,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         arguments += ", whole=True" if effects or earlier else ""
         whole = _WHOLE if effects else _IN_ORDER if earlier else ""
         why = "the ranks' gradients are averaged" if ranks else whole or _IN_TURNS
-        yield Insert(
-            statement,
-            "before",
-            f"{ddp_model} = {wrap}({arguments})  # nb2ddp: {why}",
-            why,
-            None if ranks or whole or options.batch == "scale" else _batch(facts),
-        )
+        batch = None if ranks or whole or options.batch == "scale" else _batch(facts)
+        line = f"{ddp_model} = {wrap}({arguments})  # nb2ddp: {why}"
+        yield Insert(statement, "before", line, why, batch)
         if options.batch == "scale" and not ranks:
             why = "--batch scale: each step takes as many times the notebook's data as there are GPUs"
             yield Note(why, call)

@@ -103,6 +103,29 @@ for row in rows:
     if ddp.from_main_process(lambda: done.is_set() or time.time() - start > 60):
         break
 
+# case: a count that ends the loop, and one that is only shown
+import worlds
+world = worlds.make("pong")
+score = left = 9
+while left > 0:
+    loss.backward()
+    if world.lost():
+        left = 0
+    if world.step():
+        print(score)
+        score = 0
+# output
+import worlds
+world = worlds.make("pong")
+score = left = 9
+while left > 0:
+    loss.backward()
+    if ddp.from_main_process(lambda: world.lost()):
+        left = 0
+    if world.step():
+        print(score)
+        score = 0
+
 # case: what all ranks compute alike stays
 patience = 0
 for step, row in enumerate(rows):
