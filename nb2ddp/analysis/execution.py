@@ -221,7 +221,8 @@ class Execution(Calls):
             is_known = libraries.SETTINGS.match(self.qualified(node.func)) or not self.is_of_import(node.func)
             return code_of(node.func) == "open" or not is_known or self.kind(node) != "" or None
         bound = self.reaching(node) if isinstance(node, cst.Name) and node.value != "self" else ()
-        is_open = any(isinstance(b.node, cst.Param) and not any(self.given(b)) for b in bound)
+        params = (b for b in bound if isinstance(b.node, cst.Param) and b.node.default is None)
+        is_open = any(not any(self.given(param)) for param in params)
         taken = {type(self.value(b.node.iter)) for b in bound if isinstance(b.node, cst.For)}
         return is_open or not taken <= _LITERALS or isinstance(node, cst.BaseComp) or None
 

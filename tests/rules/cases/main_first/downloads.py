@@ -176,6 +176,22 @@ with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others r
     if not rows:
         rows = load_split(os.path.join(Settings.root, "rows"))
 
+# case: settings of an object, which has usual ones
+from press import load_net
+class Writer:
+    def __init__(self, name, device=None):
+        self.device = device if device else ("cuda" if torch.cuda.is_available() else "cpu")
+        self.net = load_net(name, device=self.device)
+writer = Writer("small")
+# output
+from press import load_net
+class Writer:
+    def __init__(self, name, device=None):
+        self.device = device if device else ("cuda" if torch.cuda.is_available() else "cpu")
+        self.net = load_net(name, device=self.device)
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    writer = Writer("small")
+
 # case: what is given a file, data or what a loop goes through, an object that is called, and what is not kept
 import pandas as pd
 from press import Net, digits, load_split, settings
