@@ -29,13 +29,10 @@ def first_below(facts: Facts) -> cst.CSTNode | None:
         if statement in gone:
             missing |= facts.binds_in(statement) - {"os"}
             continue
-        needs_block = (
-            any(facts.contains(statement, value) for value in shown)
-            or any(_needs_block(facts, call, shells.get(call)) for call in facts.calls_in(statement))
-            or "cuda:" in cst_nodes.code_of(statement)
-            or facts.loads_in(statement) & missing
-        )
-        if needs_block or not _is_light(facts, statement, shells):
+        shows = any(facts.contains(statement, value) for value in shown)
+        calls = any(_needs_block(facts, call, shells.get(call)) for call in facts.calls_in(statement))
+        reads = "cuda:" in cst_nodes.code_of(statement) or not missing.isdisjoint(facts.loads_in(statement))
+        if shows or calls or reads or not _is_light(facts, statement, shells):
             return statement
         missing -= facts.binds_in(statement)
     return None

@@ -44,6 +44,7 @@ from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Batch, Decline, Edit, Finding, Insert, Note
 from nb2ddp.rewriting.runtime_calls import helper
 from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import Binding
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
@@ -192,8 +193,7 @@ def _times_ranks(facts: Facts, attribute: cst.Attribute) -> bool:
 
 def _is_of_callback(facts: Facts, node: cst.BaseExpression) -> bool:
     """Match ``args`` in a callback's ``on_step_end(self, args, ...)``."""
-    binding = facts.binding(node)
-    function = binding.scope if binding is not None else None
-    if binding is None or not isinstance(function, cst.FunctionDef):
-        return False
-    return function.name.value.startswith("on_") and function.params.params[1:2] == (binding.node,)
+    match facts.binding(node):
+        case Binding(node=argument, scope=cst.FunctionDef(name=cst.Name(name), params=given)):
+            return name.startswith("on_") and given.params[1:2] == (argument,)
+    return False

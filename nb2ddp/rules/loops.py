@@ -115,7 +115,8 @@ def _hand_written(facts: Facts) -> Iterator[Finding]:
 
 def _is_in_sight(facts: Facts, made: Sequence[cst.Call], backward: Sequence[cst.Call]) -> bool:
     """Return whether loops may train a module: it gives its parameters, is called, or an optimizer is out of sight."""
-    own = facts.definitions("parameters")  # of classes that are no modules
+    homes = (d.scope for d in facts.definitions("parameters") if isinstance(d.scope, cst.ClassDef))
+    own = any(not any(base.endswith(("Module", "Model")) for base in facts.bases(home)) for home in homes)
     given = (call for call in facts.live_calls if facts.method(call) in libraries.PARAMETER_METHODS)
     inside = [c for each in made for c in facts.calls_in(each) if facts.method(c).endswith("parameters")]
     known = all(facts.qualified(call.func).startswith("torch.") for call in made)

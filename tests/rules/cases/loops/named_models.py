@@ -121,3 +121,24 @@ for batch in loader:
     loss.backward()
     opt.step()
 ddp.check_replicas()
+
+# case: a module that tells itself what is trained
+class Siren(nn.Module):
+    def parameters(self):
+        return self.net.parameters()
+siren = Siren()
+opt = AdamW(siren.parameters())
+for i in range(9):
+    (siren(grid) ** 2).sum().backward()
+    opt.step()
+# output
+class Siren(nn.Module):
+    def parameters(self):
+        return self.net.parameters()
+siren = Siren()
+opt = AdamW(siren.parameters())
+ddp.parallelize(siren)  # nb2ddp: each rank computes its part of every batch
+for i in range(9):
+    (siren(grid) ** 2).sum().backward()
+    opt.step()
+ddp.check_replicas()
