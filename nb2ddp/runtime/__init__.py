@@ -83,7 +83,7 @@ PARTS = (
     "check_times",
     "divided_calls",
     "divided_models",
-    "only_outputs",
+    "read_outputs",
     "sent_rows",
     "read_rows",
     "divided_loading",

@@ -31,8 +31,8 @@ from nb2ddp.runtime.spot_checks import _checks
 from nb2ddp.runtime.store import _beat_of, _end_of, _heard, _rank_ended, _report_end, _second_store, _waiting
 
 # For the modules that Unsloth compiles: made when there are some, and removed in the end.
-_SCRATCH = os.environ.get("NB2DDP_SCRATCH") or tempfile.gettempdir()
-_SCRATCH = os.path.join(_SCRATCH, f"unsloth_compiled_cache_{secrets.token_hex(16)}")
+_TEMPORARY = os.environ.get("NB2DDP_SCRATCH") or tempfile.gettempdir()
+_SCRATCH = os.path.join(_TEMPORARY, f"unsloth_compiled_cache_{secrets.token_hex(16)}")
 
 
 def _end_on_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -430,8 +430,8 @@ def test_an_output_that_is_read_after_all_says_what_to_change(run: Run) -> None:
         said = []
         for read in (torch.mean, torch.argmax, len, list, float, str, repr, bool, copy.copy, torch.tensor,
                      lambda x: x.shape, lambda x: x.dtype, lambda x: x[0], lambda x: x + 1, lambda x: 1 - x,
-                     lambda x: x == 1, lambda x: x < 1, lambda x: f"{x}",
-                     lambda x: x.detach().numpy(), lambda x: torch.ones(2).to(x),
+                     lambda x: x == 1, lambda x: x < 1, lambda x: f"{x}", lambda x: x.detach().numpy(),
+                     lambda x: torch.ones(2).to(x),
                      lambda x: torch.nn.functional.cross_entropy(x, torch.ones(2)), lambda x: torch.stack([x, x]),
                      lambda x: x.__setitem__(0, 1), lambda x: x.requires_grad, lambda x: x.data):
             try:
