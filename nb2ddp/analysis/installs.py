@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import libcst as cst
-from libcst import matchers
 
 from nb2ddp import libraries
 from nb2ddp.analysis.common_paths import makes_folder
@@ -153,13 +152,9 @@ def _sets_environment(facts: Facts, statement: Statement, variables: Mapping[cst
 
 
 def _used_names(facts: Facts, statement: Statement, beside: Collection[Statement]) -> frozenset[str]:
-    """Return the names that a statement reads, also inside its shell lines, but not in those ``beside``."""
+    """Return the names that a statement reads, but not in lines ``beside``."""
     uses = [(name, use) for name in facts.loads_in(statement) for use in facts.uses(name, statement)]
-    names = {name for name, use in uses if facts.statement(use) not in beside}
-    for shell in shell_calls_in(facts, statement):
-        code = cst.parse_expression(shell.code(facts.bound_names))
-        names |= {cst.ensure_type(name, cst.Name).value for name in matchers.findall(code, matchers.Name())}
-    return frozenset(names)
+    return frozenset(name for name, use in uses if facts.statement(use) not in beside)
 
 
 _STATES = (cst.With, cst.FunctionDef, cst.ClassDef, cst.AugAssign, cst.Del, cst.Global, cst.Nonlocal)

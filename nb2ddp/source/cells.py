@@ -16,10 +16,12 @@ from nb2ddp import libraries
 from nb2ddp.source import cst_nodes, ipython_syntax
 from nb2ddp.source.ipython_syntax import PythonText
 from nb2ddp.source.parser import parse_module
+from nb2ddp.source.shell_text import expanded_names
 from nb2ddp.source.syntax_check import check
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Scope = cst.FunctionDef | cst.Lambda | cst.ClassDef
+_OF_IPYTHON = matchers.Attribute(matchers.Call(matchers.Name("get_ipython"), args=[]))
 _PYLAB = re.compile(r"^(?:matplotlib\.)?pylab\b")  # has pyplot's functions by the same names
 
 
@@ -268,6 +270,14 @@ class Walker(cst.CSTVisitor):
     def _on_SimpleString(self, node: cst.SimpleString) -> None:
         if not isinstance(self._seen.parents.get(node), cst.Expr):
             self._seen.strings.append(node)
+
+    def _on_Call(self, node: cst.Call) -> None:
+        """Count what IPython reads as it expands a shell line or a magic's arguments; it leaves a cell's body alone."""
+        for argument in node.args[:2] if matchers.matches(node.func, _OF_IPYTHON) else ():
+            for name in expanded_names(cst_nodes.string_value(argument.value) or ""):
+                expanded = cst.Name(name)
+                self._seen.parents[expanded], self._seen.spans[expanded] = argument, self._seen.spans[node]
+                self._seen.loads.append(Load(self._count, name, expanded))
 
 
 def imported_modules(node: cst.Import | cst.ImportFrom) -> list[str]:

@@ -51,16 +51,29 @@ def command_code(command: str, names: Collection[str]) -> str:
     return literal(texts, expressions)
 
 
-def _is_known(expression: str, known: Collection[str]) -> bool:
-    """Return whether an expression can be evaluated from known names and builtins."""
+def expanded_names(command: str) -> list[str]:
+    """List the names that the ``{expressions}`` and ``$names`` of a command read; none if IPython expands none."""
+    parts = [part.expression for part in ipython_syntax.expansions(command) if part.expression is not None]
+    read = [_names_read(part) for part in parts]
+    return [name for names in read for name in names or ()] if None not in read else []
+
+
+def _names_read(expression: str) -> list[str] | None:
+    """Return the names that an expression reads and does not bind; None for what is no expression."""
     try:
         tree = ast.parse(expression.strip(), mode="eval")
     except (SyntaxError, ValueError):
-        return False
+        return None
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
     own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    return all(node.id in known or node.id in own or node.id in _BUILTINS for node in names)
+    return [node.id for node in names if node.id not in own]
+
+
+def _is_known(expression: str, known: Collection[str]) -> bool:
+    """Return whether an expression can be evaluated from known names and builtins."""
+    names = _names_read(expression)
+    return names is not None and all(name in known or name in _BUILTINS for name in names)
 
 
 def literal(texts: Sequence[str], expressions: Sequence[str] = ()) -> str:

@@ -130,3 +130,27 @@ def test_a_name_of_ours(code: str, name: str) -> None:
 )
 def test_an_import_that_is_ours_too(code: str, name: str) -> None:
     assert facts_of(code).our("torch") == name
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("!git clone {url} $folder/{name[0]}", {"url", "folder", "name"}),
+        ("%env A={a}", {"a"}),
+        ("%cd {root}", {"root"}),
+        ("lines = !cat {path}", {"path"}),
+        ("%%writefile {path}\n{body}", {"path"}),
+        ("!echo {[x for x in rows]}", {"rows"}),
+        ("!awk '{print $1}' {path}", set()),
+        ("!ls", set()),
+    ],
+)
+def test_names_that_ipython_reads_as_it_expands_a_line(line: str, names: set[str]) -> None:
+    assert facts_of(line).loaded_names - {"get_ipython"} == names
+
+
+def test_a_line_of_ipython_reads_what_the_last_binding_gave() -> None:
+    facts = facts_of("x = 1\nx = 2\n!echo {x}", "x = 3")
+    assert bound(facts, "x") == "2"
+    first, second, third = facts.top_statements[:2] + facts.top_statements[-1:]
+    assert [facts.is_read_outside("x", line) for line in (first, second, third)] == [False, True, False]

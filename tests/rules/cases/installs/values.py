@@ -25,3 +25,19 @@ print(x)
 if 0 == 0:
     x = 1
 print(x)
+
+# case: a value that a shell line and a magic read, too
+import os
+version = "1.0"
+folder = "proj"
+!pip install foo=={version} --target {folder}
+!wget http://x/{version}.zip
+%env VERSION=$version
+%cd {folder}
+# output
+import os
+version = "1.0"
+folder = "proj"
+!wget http://x/{version}.zip
+%env VERSION=$version
+%cd {folder}

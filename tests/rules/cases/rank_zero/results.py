@@ -15,6 +15,17 @@ r = subprocess.run(["make", "all"])
 # output
 r = ddp.from_main_process(lambda: subprocess.run(["make", "all"]))
 
+# case: a program whose output a shell line reads
+made = shutil.make_archive("a", "zip", "d")
+!unzip -l {made}
+listed = subprocess.check_output(["ls"])
+lines = !cat {listed}
+# output
+made = ddp.from_main_process(lambda: shutil.make_archive("a", "zip", "d"))
+!unzip -l {made}
+listed = ddp.from_main_process(lambda: subprocess.check_output(["ls"]))
+lines = !cat {listed}
+
 # case: a program with an argument of that name
 r = subprocess.run(["./deploy", "x", "--version"])
 # output
