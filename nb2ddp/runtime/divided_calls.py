@@ -353,7 +353,7 @@ class _Split:
         if problem is None:
             self.paths.known[kind] |= self.paths.latest
             _checks.record(difference, in_gradients)
-            if self.compared.lost > self.compared.most_lost:
+            if self.compared.loses:
                 self._divide_no_more(kind, _LOSES)
             return kind not in self.whole
         if is_first and self.compared.places and parts.layout + 1 < len(parts.layouts):

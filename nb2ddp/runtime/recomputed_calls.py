@@ -182,12 +182,10 @@ class _Comparison:
 
     def __init__(self, model: Any, run: Any, worth: float | None) -> None:
         self.model, self.run, self.is_part = model, run, worth is not None
-        self.most_lost = (
-            _MOST_LOST if worth is None else -worth
-        )  # a part's division has to save so many seconds
+        self.most_lost = _MOST_LOST if worth is None else -worth  # seconds; what a part has to save
         self.joins = collections.defaultdict[Any, _Joins](_Joins)  # by kind of call
         self.pace: dict[Any, float] = {}  # by kind of call: the least seconds for a row
-        self.lost = 0.0  # seconds that exchanging the outputs of the call that was compared takes beyond what it saves
+        self.loses = False  # whether exchanging the outputs of the call that was compared takes too long
         # kinds of calls in which Python sees values of the rows: how often ranks saw others, and it was right
         self.reads: dict[Any, int] = {}
         # the outputs of the call that was compared last, and what rounding may make of them
@@ -211,13 +209,13 @@ class _Comparison:
         some = functools.partial(parts.some, _FEW_ROWS * _run.world_size)
         compare = functools.partial(self._compare, kind=kind, gradients=not asks)
         found = compare(parts) if not few else compare(some(extreme=True)) if asks else None
-        expected, lost = (None, -math.inf) if few else (self.expected, self.lost)
+        expected, loses = (None, False) if few else (self.expected, self.loses)
         if not asks and from_main_process(lambda: bool(self.joins[kind].ways) and not (found and found[0])):
             of_unlike = compare(some(unlike=True))
             if not of_unlike[0] or self.of_one_way:
                 found = of_unlike if few or of_unlike[0] else found
         found = found or compare(some())
-        self.expected, self.lost = expected, lost
+        self.expected, self.loses = expected, loses
         return found
 
     def _compare(self, parts: _Parts, kind: Any, *, gradients: bool) -> _Found:
@@ -320,8 +318,10 @@ class _Comparison:
         if problem is None:
             each = 3 if kind[2][1] else 1  # backward() takes twice as long
             exchanges = 1 + any(getattr(x, "requires_grad", False) for x in parts.leaves)  # of gradients
-            tries: list[float] = []
-            while not tries or (len(tries) < 3 and min(tries) > self.most_lost):
+            most, tries = self.most_lost, list[float]()
+            if torch.cuda.is_initialized():  # there a busy machine changes times less
+                most = min(most, max(_LEAST_LOST, each * seconds / 4))
+            while not tries or (len(tries) < 3 and min(tries) > most):
                 if tries:  # the first one may have been slow
                     part.seconds = min(part.seconds, trials.call(parts, *parts.ranges[_run.rank]).seconds)
                 saved = min(seconds, part.seconds * _run.world_size) - part.seconds
@@ -330,7 +330,7 @@ class _Comparison:
                 joins.join(part.output, parts, self.model, of_all=False)
                 torch.cuda.synchronize() if torch.cuda.is_initialized() else None
                 tries += _largest_of_ranks([exchanges * (time.monotonic() - began) + each * least])
-            self.lost = min(tries)
+            self.loses = min(tries) > most
         if kept := [name for of_rank in seen for name in of_rank.kept]:
             return f"{_IT_KEEPS} `{kept[0]}` {_KEEPS}", math.inf, whole
         return problem, difference, whole
@@ -381,7 +381,7 @@ class _Comparison:
 
 
 _without_graph = functools.partial(pytree.tree_map_only, torch.Tensor, torch.Tensor.detach)
-_MOST_LOST = 0.25  # seconds; less may be a busy machine's
+_MOST_LOST, _LEAST_LOST = 0.25, 0.02  # seconds; less may be a busy machine's, and on GPUs
 _FEW_ROWS = 4  # of each rank, where not all rows of a batch are compared
 _IT_KEEPS = "it keeps in"
 _KEEPS = "what it computes from the rows of a batch; without that, or in evaluation, the ranks would share the work"
