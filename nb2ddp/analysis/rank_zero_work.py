@@ -220,7 +220,10 @@ def runs_of_rank_0(facts: Facts) -> tuple[frozenset[cst.Call], frozenset[cst.Bas
     of_runs = [n for n in before if facts.is_made_of(n, opened)]
     values = (facts.called(n) or n for n in of_runs if _gives_sent(n) and called_by_all(facts, n))
     sent = frozenset(v for v in values if not isinstance(facts.parent(v), cst.Expr | cst.AssignTarget))
-    others = (n for n in of_runs if sent.isdisjoint((n, *facts.parents(n))) and not facts.is_made_of(n, sent))
+    own = {c: [*facts.run_by(c.func)] for c in facts.live_calls} if opened else {}
+    keeps = {f for fs in own.values() for f in fs if f.name.value[:2] == "__" or facts.is_made_of(f, opened)}
+    free = sent.union(c for c, fs in own.items() if fs and keeps.isdisjoint(fs))  # what they give is no run's
+    others = (n for n in of_runs if sent.isdisjoint((n, *facts.parents(n))) and not facts.is_made_of(n, free))
     kept = [n for n in others if not _is_followed(facts, n)]
     gives = {run for run in opened if any(facts.is_made_of(node, run) for node in kept)}
     runs = opened - {run for run in gives if facts.qualified(run.func) != "visdom.Visdom"}  # gives texts

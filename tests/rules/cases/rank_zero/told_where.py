@@ -48,6 +48,40 @@ def train(rows):
     return len(rows)
 train([1])
 
+# case: a tracker's run that goes through two functions, and one that gives what it is asked for
+import comet_ml
+def epoch(rows, run):
+    run.log_metric("rows", len(rows))
+    return len(rows)
+def told(run):
+    return run.count()
+def fit(rows, run):
+    total = epoch(rows, run)
+    run.log_metric("total", total)
+run, other = comet_ml.Experiment("p"), comet_ml.Experiment("q")
+fit([1], run)
+more = told(other)
+other.log_metric("count", more + 1)
+# output
+import comet_ml
+def epoch(rows, run):
+    run.log_metric("rows", len(rows))
+    return len(rows)
+def told(run):
+    with ddp.in_turn():  # nb2ddp: the ranks write one after another
+        return run.count()
+def fit(rows, run):
+    total = epoch(rows, run)
+    run.log_metric("total", total)
+run, other = ddp.on_main_process(comet_ml.Experiment)("p"), comet_ml.Experiment("q")
+fit([1], run)
+more = told(other)
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        other.log_metric("count", more + 1)
+# note, line 6: this writes on every rank, because its result is used
+# note, line 10: this writes on every rank, because its result is used later
+
 # case: a tracker's run in an attribute
 import neptune
 class Log:
