@@ -206,7 +206,14 @@ class _Joins:
                 total = _apply(_SumOverRanks, leaf, _best_weights(ways, parts)[_run.rank])
                 joined[number] = total if isinstance(joined[number], torch.Tensor) else total.item()
             elif place is not None:
-                joined[number] = _gathered(leaf, parts, *place)
+                # what shows the memory of another output does so here, too: either may be changed in place
+                memory: Any = number
+                if leaf.is_contiguous():
+                    memory = leaf.data_ptr(), leaf.numel(), leaf.dtype, leaf.requires_grad, leaf.is_conj()
+                each = leaf.shape[place[0]] // parts.sizes[_run.rank]
+                size = (*leaf.shape[: place[0]], each * parts.rows, *leaf.shape[place[0] + 1 :])
+                joined[number] = made[memory].view(size) if memory in made else _gathered(leaf, parts, *place)
+                made[memory] = joined[number]
             made[id(leaf)] = joined[number]
         return pytree.tree_unflatten(joined, spec)
 
