@@ -144,6 +144,12 @@ _OF_LOOPS = {
         r"\A(?=.*[Ll]oader).*(?:num_workers|__getitem__|\btransforms?\b|Image)", re.DOTALL
     ),
 }
+# What writes its files once, or nothing: of what other packages make, the run looks whether every rank writes.
+_KNOWN = sys.stdlib_module_names | frozenset(
+    "accelerate bitsandbytes datasets ddp_support evaluate huggingface_hub IPython matplotlib mlflow numpy pandas peft "
+    "PIL safetensors scipy seaborn sentence_transformers sklearn tensorboard tensorboardX tokenizers torch torchaudio "
+    "torchvision tqdm transformers trl unsloth unsloth_zoo wandb".split()
+)
 _LINE_LENGTH = 110
 
 
@@ -176,9 +182,14 @@ def used_names(code: str, module: str, folder: Path | None = None) -> frozenset[
     found = set(re.findall(rf"\b{re.escape(module)}\.([a-z]\w*)", code))
     if found & {"wrap_trainer", "prepare_trainer"}:
         found |= {part for part, said in _OF_TRAINERS.items() if said.search(code)}
-        words = re.findall(r"\w+", " ".join(_IMPORTS.findall(code)))
-        imported = [folder / word for word in words] if folder else []
-        if any(path.with_suffix(".py").is_file() or any(path.glob("*.py")) for path in imported):
+        wholes = (line.partition("import ")[2] for line in _IMPORTS.findall(code) if "from " not in line)
+        packages = {
+            *re.findall(r"(?m)^[ \t]*from (\w+)", code),
+            *re.findall(r"(?:^|, *)(\w+)", ",".join(wholes)),
+        }
+        beside = [folder / package for package in packages] if folder else []
+        own = any(path.with_suffix(".py").is_file() or any(path.glob("*.py")) for path in beside)
+        if own or packages - _KNOWN:
             found.add("repeated_writes")
     if found & {"parallelize", "parallelize_trained"}:
         found |= {part for part, said in _OF_LOOPS.items() if said.search(code)}

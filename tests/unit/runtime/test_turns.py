@@ -147,14 +147,20 @@ def test_what_drops_out_in_rows_travels_where_micro_batches_may_be_left_over(
 
 
 @pytest.mark.parametrize(
-    ("beside", "travels"), [("helper.py", True), ("helper/steps.py", True), ("rows.py", False)]
+    ("imports", "travels"),
+    [
+        ("import torch, os\nfrom transformers import Trainer", False),
+        ("if True:\n    import os, evaluate.steps", True),  # which is beside the notebook
+        ("from transformers import Trainer\nimport os, tracker as t", True),
+        ("from tracker.runs import Run", True),
+    ],
 )
-def test_what_sees_writes_travels_where_a_module_is_beside_the_notebook(
-    tmp_path: Path, beside: str, travels: bool
+def test_what_sees_writes_travels_where_modules_out_of_sight_may_write(
+    tmp_path: Path, imports: str, travels: bool
 ) -> None:
-    (tmp_path / beside).parent.mkdir(exist_ok=True)
-    (tmp_path / beside).write_text("def prepare(): open('a', 'w')\n")
-    script = "import torch\nif True:\n    import os, helper.steps\nddp.wrap_trainer(trainer)\n"
+    (tmp_path / "evaluate").mkdir()
+    (tmp_path / "evaluate/steps.py").write_text("def prepare(): open('a', 'w')\n")
+    script = f"{imports}\nddp.wrap_trainer(trainer)\n"
     assert ("repeated_writes" in used_names(script, "ddp", tmp_path)) == travels
 
 
