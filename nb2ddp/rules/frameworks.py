@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nb2ddp import libraries
-from nb2ddp.analysis import frameworks, modules
+from nb2ddp.analysis import frameworks, modules, training_loops
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.rank_zero_work import why_alone
 from nb2ddp.options import Options
@@ -28,11 +28,14 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if not training.is_beside:
             yield Decline(training.why, training.call)
             return
+    found = [o for c in training_loops.optimizers(facts) for o in training_loops.named_models(facts, c)]
+    divided = {name for of in found for name in facts.loads_in(of.model)}  # by whatever calls these models
     for training in {t.package: t for t in reversed([*frameworks.unknown_trainings(facts)])}.values():  # once
-        if training.package and training.package not in libraries.COMPUTING_PACKAGES:
+        of_other = training.package and training.package not in libraries.COMPUTING_PACKAGES
+        if of_other and divided.isdisjoint(facts.loads_in(training.call)):
             late, call = facts.is_after_training(training.call), training.call
             alone = late or (why_alone(facts, call) and not modules.runs(facts, call, modules.trains))
             who = "rank 0 trains it alone" if alone else "each rank trains it whole"
             yield Note(f"{who}, no faster than the notebook: {training.why}", call)
-    for training in (found for found in frameworks.commands(facts) if "`%run" not in found.why):  # no process
+    for training in (t for t in frameworks.commands(facts) if "`%run" not in t.why):  # no process
         yield Note(f"{training.why}. Beside this script it runs once, as in the notebook", training.call)

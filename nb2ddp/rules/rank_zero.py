@@ -94,10 +94,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Decline(why, call)
             continue
         if facts.scope(call) is not None:
-            if why == rank_zero_work.WRITES:
-                yield from _in_function(facts, call, statement)
-            else:
-                yield from _running(facts, call, why)
+            running = _running(facts, call, why)
+            yield from _in_function(facts, call, statement) if why == rank_zero_work.WRITES else running
             continue
         used, in_with = is_used_later(facts, statement, last), isinstance(statement, cst.With)
         used |= rank_zero_work.is_known_to_module(facts, call)

@@ -185,6 +185,22 @@ def test_what_computes_with_a_model_too_is_named_and_left(tmp_path: Path, body: 
     assert note.place.line == 2
 
 
+def test_a_training_function_divides_the_batches_of_a_model_that_an_optimizer_names(tmp_path: Path) -> None:
+    module = (
+        "def train(net, opt, rows):\n    for x in rows:\n        net(x).sum().backward()\n        opt.step()"
+    )
+    net = "net = torch.nn.Linear(4, 1)\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+    cells = (
+        "import torch, mine",
+        f"{net}mine.train(net, opt, rows)",
+        f"{net}for x in rows:\n    net(x).sum().backward()",
+    )
+    assert beside(tmp_path, {"mine.py": module}, *cells).notes == []
+    other = "mine.train(torch.nn.Linear(4, 1), torch.optim.SGD, rows)"
+    (note,) = beside(tmp_path, {"mine.py": module}, cells[0], other, *cells[2:]).notes
+    assert note.why.startswith("each rank trains it whole")
+
+
 def test_a_function_that_trains_and_saves_is_no_work_of_rank_0(tmp_path: Path) -> None:
     module = "import torch\ndef train_all(net, rows, path):\n    net(rows).sum().backward()\n    torch.save(net, path)"
     cells = ("import torch, mine\nother = torch.nn.Linear(4, 1)\nmine.train_all(other, rows, 'a')", TRAIN)
