@@ -108,7 +108,8 @@ class _Averaging:
         if self.trained is None:
             for value in (*trained, *self.model.buffers()):
                 if value.layout is torch.strided and value.numel():
-                    dist.broadcast(value.data, 0)  # `data` is another tensor to autograd
+                    # `data` is another tensor to autograd; bytes are sent of any type
+                    dist.broadcast(value.data.unsqueeze(-1).view(torch.uint8), 0)
         self.trained = ids
         self.known = {id(p) for p in parameters.values()}
         modules = [part for part in self.model.modules() if getattr(part, "sparse", False) is True]

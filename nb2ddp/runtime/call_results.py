@@ -135,6 +135,7 @@ def _unjoinable(output: Any) -> str:
         if isinstance(leaf, bool | complex):
             return f"it returns a number of Python's ({type(leaf).__name__}), which may be of some rows alone"
         of_library = torch.is_grad_enabled() and type(leaf).__module__.startswith("transformers.")
-        if (torch.is_tensor(leaf) and leaf.is_sparse) or not (isinstance(leaf, _PLAIN) or of_library):
+        is_sparse = torch.is_tensor(leaf) and (leaf.is_nested or leaf.layout is not torch.strided)
+        if is_sparse or not (isinstance(leaf, _PLAIN) or of_library):
             return f"it returns a {type(leaf).__name__}, which cannot be put together from the ranks' rows"
     return ""

@@ -80,7 +80,7 @@ def _before_step(optimizer: Any, *_: Any) -> None:
 def _divide(model: Any, whole: Any = None) -> Any:
     """Divide the calls of a model, or of a part of one that is computed ``whole``."""
     kind: Any = type(model)
-    model.__class__ = _split_class(kind)
+    object.__setattr__(model, "__class__", _split_class(kind))  # a traced model would hand it on
     _splits[model] = split = _Split(model, whole)
     _checks.waiting.append(weakref.WeakMethod(split.check_last))
     return model

@@ -56,7 +56,7 @@ class _Joins:
         structure, kinds = _structure(output), []
         for number, leaf in enumerate(pytree.tree_leaves(output)):
             if isinstance(leaf, torch.Tensor):
-                size, key = [*leaf.shape], (structure, number)
+                size, key = [] if leaf.is_nested else [*leaf.shape], (structure, number)
                 if size and (place := self.places.get(key, (0, None))):
                     several, rest = divmod(size[place[0]], rows)
                     if not rest:
