@@ -275,8 +275,7 @@ class Calls(Kinds):
             for base in self.own_bases(around) if around is not None else ():
                 yield from self._methods(base, name)
             return
-        classes = self._classes(owner)
-        if classes is not None:
+        if (classes := self._classes(owner)) is not None:
             for definition in classes:
                 yield from self._methods(definition, name)
         elif by_name:

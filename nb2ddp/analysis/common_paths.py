@@ -167,8 +167,10 @@ def _callers(facts: Facts, function: cst.FunctionDef) -> Sequence[cst.Call]:
     home, name = facts.scope(function), function.name.value
     if facts.is_put_into_class(function):
         return [call for call in facts.callers(function) if not facts.is_after_training(call)]
-    if not all(_NO_GRADIENT.search(cst_nodes.code_of(mark.decorator)) for mark in function.decorators):
-        return ()
+    marks = [of.decorator for of in function.decorators]
+    marks = [of for of in marks if not _NO_GRADIENT.search(cst_nodes.code_of(of))]
+    if not all(isinstance(of, cst.Attribute) and facts.kind(of.value) == "accelerator" for of in marks):
+        return ()  # a loop's Accelerator takes each rank for the main process
     if not isinstance(home, cst.ClassDef):
         loads = facts.loads_of(name)
         uses = [use for use in loads if not facts.is_dead(use) and not facts.is_after_training(use)]

@@ -82,7 +82,8 @@ class Flow(Names):
         for parent in self.parents(binding.node):
             if isinstance(parent, cst.FunctionDef | cst.ClassDef | cst.Lambda):
                 break
-            block = isinstance(parent, cst.For | cst.While | cst.ExceptHandler)
+            block = isinstance(parent, cst.For | cst.While | cst.Try | cst.ExceptHandler | cst.MatchCase)
+            block |= isinstance(parent, cst.With) and "suppress" in cst_nodes.code_of(parent.items[0])
             if block and not self.contains(parent, name):
                 return False
             if isinstance(parent, cst.If) and inner is not parent.test and not self.contains(inner, name):

@@ -29,8 +29,7 @@ def reader(facts: Facts) -> Callable[[str], Facts | None]:
 
     @cache
     def known(name: str) -> Facts | None:
-        found = module_file(name, folders, written)
-        if found is None:
+        if (found := module_file(name, folders, written)) is None:
             return None
         file, text = found
         with contextlib.suppress(SyntaxError, ValueError, RecursionError):

@@ -269,16 +269,14 @@ class Names(Tree):
         ``FastLanguageModel.from_pretrained`` gives ``unsloth.FastLanguageModel.from_pretrained``, whatever
         it was imported as. A name that is not imported stands for itself.
         """
-        known = self._qualified.get(node)
-        if known is None:
+        if (known := self._qualified.get(node)) is None:
             known = self._qualified[node] = libraries.OLD_PREFIX.sub("", self._qualify(node))
         return known
 
     def _qualify(self, node: cst.CSTNode) -> str:
         match node:
             case cst.Name(value=name):
-                targets = self.collected.imports.get(name)
-                if targets:
+                if targets := self.collected.imports.get(name):
                     return name if self.definitions(name) and self._is_own(node) else targets[-1]
                 bindings = self.bindings(name)
                 for module in () if bindings else self.collected.stars:

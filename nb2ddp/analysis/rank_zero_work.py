@@ -54,8 +54,7 @@ def generation(facts: Facts) -> tuple[frozenset[Statement], dict[Statement, list
     for index, seed in enumerate(statements):
         if seed in gated or not facts.runs(seed, makes_text) or facts.runs(seed, needs_all):
             continue
-        chain = _chain(facts, statements, index, is_for_all)
-        if chain is not None:
+        if (chain := _chain(facts, statements, index, is_for_all)) is not None:
             gated |= chain
         elif not facts.runs(seed, facts.fills_cache):
             bound, here, until = facts.binds_in(seed), facts.end(seed), facts.end(last)

@@ -193,8 +193,7 @@ def _trainings_beside(facts: Facts, site: cst.CSTNode) -> list[Statement]:
             break
         if isinstance(parent, cst.IndentedBlock | cst.Module):
             block = facts.top_statements if isinstance(parent, cst.Module) else parent.body
-            beside = [s for s in block if facts.end(s) >= facts.end(site) and trains(facts, s)]
-            if beside:
+            if beside := [s for s in block if facts.end(s) >= facts.end(site) and trains(facts, s)]:
                 return [facts.statement(s) for s in beside]
     return []
 
@@ -203,6 +202,7 @@ def read_outputs(facts: Facts, call: cst.Call) -> list[str]:
     """Return the keys and places, as code, of what is read of a call's outputs in a loop; none where it may be all."""
     read, codes = dict.fromkeys(_read(facts, call)), map(cst_nodes.code_of, facts.live_calls)
     is_loops = facts.training_loop(call) is not None and not facts.is_after_training(call)
+    is_loops &= not facts.nodes(cst.Nonlocal, within=facts.scope(call) or call)
     return [*read] if is_loops and "" not in read and not any(map(_ALL_NAMES.match, codes)) else []
 
 

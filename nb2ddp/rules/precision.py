@@ -49,8 +49,7 @@ def _arguments(facts: Facts) -> Iterator[Edit]:
                 values, why = {"bf16": has_bf16, "fp16": f"not {has_bf16}"}, "a T4 has no bf16"
                 yield Edit.items(node, f"{why}; it trains in fp16 there", values, f"nb2ddp: {why}")
             for name in _REFUSED:
-                value = item_of(node, name)
-                if value is not None and cst_nodes.is_word(value, "True"):
+                if (value := item_of(node, name)) is not None and cst_nodes.is_word(value, "True"):
                     yield Edit.to(value, f"a T4 has no {name[:4]}", has_bf16)
 
 

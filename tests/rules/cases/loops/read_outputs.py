@@ -237,6 +237,80 @@ for batch in loader:
     opt.step()
 ddp.check_replicas()
 
+# case: where an assignment may fail, or not be come to
+opt = torch.optim.AdamW(model.parameters())
+for batch in loader:
+    one, loss = model(batch)
+    try:
+        one = int(text)
+    except ValueError:
+        pass
+    print(one)
+    two, more = model(batch)
+    with contextlib.suppress(ValueError):
+        two = int(text)
+    print(two)
+    three, rest = model(batch)
+    match kind:
+        case 1:
+            three = 1
+    print(three)
+    loss += more + rest
+    loss.backward()
+    opt.step()
+# output
+opt = torch.optim.AdamW(model.parameters())
+ddp.parallelize(model)  # nb2ddp: each rank computes its part of every batch
+for batch in loader:
+    one, loss = model(batch)
+    try:
+        one = int(text)
+    except ValueError:
+        pass
+    print(one)
+    two, more = model(batch)
+    with contextlib.suppress(ValueError):
+        two = int(text)
+    print(two)
+    three, rest = model(batch)
+    match kind:
+        case 1:
+            three = 1
+    print(three)
+    loss += more + rest
+    loss.backward()
+    opt.step()
+ddp.check_replicas()
+
+# case: a name of the function around
+def run():
+    last = None
+    def step(batch):
+        nonlocal last
+        last, loss = model(batch)
+        loss.backward()
+        opt.step()
+    for batch in loader:
+        step(batch)
+    return last
+opt = torch.optim.AdamW(model.parameters())
+run()
+# output
+def run():
+    last = None
+    def step(batch):
+        nonlocal last
+        last, loss = model(batch)
+        loss.backward()
+        opt.step()
+    for batch in loader:
+        step(batch)
+    return last
+opt = torch.optim.AdamW(model.parameters())
+ddp.parallelize(model)  # nb2ddp: each rank computes its part of every batch
+run()
+ddp.check_replicas()
+
 # case: in another cell
 opt = torch.optim.AdamW(model.parameters())
 for batch in loader:

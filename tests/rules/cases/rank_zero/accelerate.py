@@ -30,6 +30,23 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
         torch.save(accelerator.get_state_dict(llm), "llm.pt")
 accelerator.wait_for_everyone()
 
+# case: what a function for the main process writes, all ranks may read: each rank runs it
+@accelerator.on_main_process
+def note(name):
+    open(name, "w").write("a line")
+note("a.txt")
+print(open("a.txt").read())
+accelerator.wait_for_everyone()
+# output
+@accelerator.on_main_process
+def note(name):
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+        if is_main:
+            open(name, "w").write("a line")
+note("a.txt")
+print(open("a.txt").read())
+accelerator.wait_for_everyone()
+
 # case: what needs every rank
 torch.save(accelerator.gather(llm(x)), "outputs.pt")
 accelerator.wait_for_everyone()
