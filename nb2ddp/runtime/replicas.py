@@ -56,6 +56,7 @@ def check_replicas(model: Any = None, result: _T | None = None) -> _T | None:
     trained = {("", name): value for name, value in named if value.requires_grad and not value.is_meta}
     for find in _run.of_loops:
         trained = {**find(model), **trained}
+    trained = {key: value for key, value in trained.items() if not torch.nn.parameter.is_lazy(value)}
     whole = {key: value for key, value in trained.items() if not hasattr(value, "full_tensor")}
     digests = {key: value if isinstance(value, str) else _digest(value) for key, value in whole.items()}
     of_ranks = from_all_ranks(digests)
