@@ -206,21 +206,27 @@ class _Joins:
                 total = _apply(_SumOverRanks, leaf, _best_weights(ways, parts)[_run.rank])
                 joined[number] = total if isinstance(joined[number], torch.Tensor) else total.item()
             elif place is not None:
-                # what shows the memory of another output does so here, too: either may be changed in place
-                memory: Any = number
-                if leaf.is_contiguous():
-                    memory = leaf.data_ptr(), leaf.numel(), leaf.dtype, leaf.requires_grad, leaf.is_conj()
-                each = leaf.shape[place[0]] // parts.sizes[_run.rank]
-                size = (*leaf.shape[: place[0]], each * parts.rows, *leaf.shape[place[0] + 1 :])
-                joined[number] = made[memory].view(size) if memory in made else _gathered(leaf, parts, *place)
-                made[memory] = joined[number]
+                # what shows another's memory does so here, too: either may be changed in place
+                memory = _memory(leaf, parts, *place)
+                made[memory] = joined[number] = _gathered(leaf, parts, *place, made.get(memory))
             made[id(leaf)] = joined[number]
         return pytree.tree_unflatten(joined, spec)
 
 
-def _gathered(own: Any, parts: _Parts, dim: int, repeats: bool | None) -> Any:
-    """Return the rows of all ranks, where this rank's are. A collective."""
+def _memory(own: Any, parts: _Parts, dim: int, repeats: bool | None) -> Any:
+    """Return what outputs share that show one memory in one order: alike on ranks of one row and of several."""
+    before = math.prod(own.shape[:dim]) * (own.shape[dim] // parts.sizes[_run.rank] if repeats else 1)
+    others = [step for at, step in enumerate(own.stride()) if at != dim and own.shape[at] > 1]
+    extent = sum((n - 1) * step for n, step in zip(own.shape, own.stride(), strict=True))
+    extent = extent if others == sorted(others, reverse=True) else -id(own)
+    return own.data_ptr(), own.numel(), extent, before, own.dtype, own.requires_grad, own.is_conj()
+
+
+def _gathered(own: Any, parts: _Parts, dim: int, repeats: bool | None, known: Any = None) -> Any:
+    """Return the rows of all ranks, where this rank's are; ``known`` ones in its shape. A collective, but for these."""
     each = own.shape[dim] // parts.sizes[_run.rank]
+    if known is not None:
+        return known.view(*own.shape[:dim], each * parts.rows, *own.shape[dim + 1 :])
     if repeats:
         joined = _apply(_GatherRows, own.unflatten(dim, (each, -1)), parts.sizes, 0, dim + 1)
         return joined.flatten(dim, dim + 1).clone()  # no view: it may be changed in place

@@ -5,14 +5,16 @@ class Tokens(nn.Module):
         self.words, self.head, self.by_time = nn.Embedding(13, 6), nn.Linear(6, 13), by_time
     def forward(self, ids):
         logits = self.head(torch.tanh(self.words(ids.t() if self.by_time else ids)))
-        return logits, logits.view(-1, 13), logits.reshape(-1), logits.detach()
-ids = torch.randint(0, 13, (24, 5), generator=torch.Generator().manual_seed(4))
+        turned = logits.transpose(0, 1), logits.unsqueeze(0).transpose(1, 2), logits.transpose(1, 2)
+        return logits, logits.view(-1, 13), logits.reshape(-1), logits.detach(), *turned, logits[:, :2], logits[..., :2]
+ids = torch.randint(0, 13, (23, 5), generator=torch.Generator().manual_seed(4))
 for by_time in (False, True):
     model = ddp.parallelize(Tokens(by_time))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     for step, part in enumerate(ids.split(4) * 3):
-        logits, flat, values, detached = model(part)
+        logits, flat, values, detached, turned, wide, *parts = model(part)
         assert logits.requires_grad and not detached.requires_grad
+        log(*[of[0].square().mean() for of in (turned, wide, *parts)])
         (flat if step % 2 else logits).mul_(0.5)
         values += 0.1
         log(values.square().mean(), flat.square().mean())
