@@ -106,8 +106,10 @@ class _ModuleState:
         self.owners: dict[_Path, Any] = {}
         found = {x.path: x for x in _walk(roots, fits, self._known(roots), self.owners)}
         is_first, own = not hasattr(self, "copied"), set(map(id, self.model.parameters()))
-        owners = self.owners.items() if self.parameters else ()
-        for path, beside in [(path, of) for path, of in owners if isinstance(of, torch.nn.Module)]:
+        read = _read_names(self.model) if self.parameters else ()
+        owners = [(path, of) for path, of in self.owners.items() if read and isinstance(of, torch.nn.Module)]
+        # a teacher that a loop calls stays as it is
+        for path, beside in [x for x in owners if x[0][0] != "the notebook" or x[0][1] in read]:
             for name, part in beside.named_modules():
                 for holder in (part._parameters, part._buffers):
                     held = (_Place((*path, name, key), holder, key, value) for key, value in holder.items())

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from types import FrameType
 
 _LIBRARIES, _START = frozenset(sys.path[1:]), os.getcwd()
-_INSTALLED = re.compile(rf"{re.escape(os.path.dirname(os.__file__))}/|.*/(?:site|dist)-packages/")
+# what is installed, or written by a library: Unsloth's compiler, hubs below ~/.cache
+_WRITTEN = "site-packages|dist-packages|unsloth_compiled_cache|\\.[^/]+"
+_INSTALLED = re.compile(f"{re.escape(os.path.dirname(os.__file__))}/|.*/(?:{_WRITTEN})/")
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -49,9 +51,16 @@ def _cell(path: str, line: int) -> str:
 
 @functools.cache
 def _is_own(module: str | None) -> bool:
-    """Return whether a module is the notebook's: the script itself, or a file in or below the folder where it runs."""
+    """Return whether a module is the notebook's: the script, or a file below its folder or one on its path.
+
+    A folder that is there to be installed, a clone of a library say, holds none.
+    """
     file = os.path.abspath(getattr(sys.modules.get(module or ""), "__file__", None) or os.sep)
-    folders = _START, os.getcwd(), *{*sys.path} - _LIBRARIES  # also those that the notebook adds
-    near = os.path.isfile(file) and file.startswith(tuple(os.path.abspath(of) + os.sep for of in folders))
+    folders, folder = (_START, os.getcwd(), *{*sys.path} - _LIBRARIES), os.path.dirname(file)
+    within = tuple(os.path.abspath(of) + os.sep for of in folders)
+    near = os.path.isfile(file) and file.startswith(within) and not _INSTALLED.match(file)
+    while near and f"{folder}{os.sep}".startswith(within) and folder not in folders[:2]:
+        near = not any(os.path.exists(f"{folder}/{mark}") for mark in ("setup.py", "pyproject.toml"))
+        folder = os.path.dirname(folder)
     is_ours = (module or "").partition(".")[0] == __name__.partition(".")[0]
-    return module == "__main__" or (near and not is_ours and not _INSTALLED.match(file))
+    return module == "__main__" or (near and not is_ours)
