@@ -158,7 +158,7 @@ def _see_files() -> list[_Files]:
         args: tuple[Any, ...],
         events: tuple[str, ...] = ("open", "os.mkdir", "os.rename", "os.link", "os.symlink", "os.remove"),
     ) -> None:
-        if seeing and event in events:
+        if seeing and _run.alone == 1 and event in events:  # what `from_main_process` makes stays
             seeing[-1].see(event, args)
 
     sys.addaudithook(hook)  # it cannot be removed

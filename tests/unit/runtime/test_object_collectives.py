@@ -397,6 +397,19 @@ HANDLED = {
         note(read=open("log").read(), left=sorted(name for name in os.listdir() if name[0] == "l"))
         assert open("log").read() == "x"
     """,
+    "a folder that rank 0 makes for all, and a file in it, in one turn": """
+        import os
+        def new_run():
+            os.mkdir("run")
+            return "run"
+        with ddp.in_turn():
+            log = open(f"{ddp.from_main_process(new_run)}/log", "x")
+        log.write("x")
+        log.close()
+        ddp.from_all_ranks(None)
+        note(read=open("run/log").read(), left=os.listdir("run"))
+        assert open("run/log").read() == "x"
+    """,
     "files that a turn links to another name": """
         import os
         open("last", "w").write("x") if ddp.is_main_process else None
