@@ -396,8 +396,10 @@ SOURCE_FIRST = frozenset(
     "git.Repo.clone_from".split()
 )
 # Functions and methods that make one text, or one path, of others.
-TEXT_FUNCTIONS = frozenset("str os.path.join os.path.basename pathlib.Path".split())
-TEXT_METHODS = frozenset("strftime isoformat format replace lower upper join timestamp split strip".split())
+TEXT_FUNCTIONS = frozenset("str repr format json.dumps os.path.join os.path.basename pathlib.Path".split())
+TEXT_METHODS = frozenset(
+    "strftime isoformat hex format replace lower upper join timestamp split strip".split()
+)
 # Methods that write only if they are given a path.
 WRITING_WITH_PATH = frozenset({"to_csv", "to_json"})
 # Tests whose result changes when another rank has written a file.

@@ -24,7 +24,7 @@ _CHANGING = re.compile(r"(?:^|\.)(?:fit|fit_transform|next|setattr|__setattr__)$
 _OF_PROCESS = re.compile(
     r"(?!matplotlib|seaborn)[\w.]+\.(?:(?:set|use|enable|disable|filter)\w*|simplefilter|chdir|putenv|umask|signal)"
 )
-_NO_GRADIENT = re.compile(r"no_grad|inference_mode|^staticmethod$|^classmethod$")
+_RUNS_IT = re.compile(r"no_grad|inference_mode|contextmanager$|^staticmethod$|^classmethod$")
 
 
 def leaves(facts: Facts, statement: cst.CSTNode) -> bool:
@@ -168,7 +168,7 @@ def _callers(facts: Facts, function: cst.FunctionDef) -> Sequence[cst.Call]:
     if facts.is_put_into_class(function):
         return [call for call in facts.callers(function) if not facts.is_after_training(call)]
     marks = [of.decorator for of in function.decorators]
-    marks = [of for of in marks if not _NO_GRADIENT.search(cst_nodes.code_of(of))]
+    marks = [of for of in marks if not _RUNS_IT.search(cst_nodes.code_of(of))]
     if not all(isinstance(of, cst.Attribute) and facts.kind(of.value) == "accelerator" for of in marks):
         return ()  # a loop's Accelerator takes each rank for the main process
     if not isinstance(home, cst.ClassDef):
@@ -176,10 +176,11 @@ def _callers(facts: Facts, function: cst.FunctionDef) -> Sequence[cst.Call]:
         uses = [use for use in loads if not facts.is_dead(use) and not facts.is_after_training(use)]
         calls = [call for call, _ in facts.calls_of(name) if not facts.is_after_training(call)]
         return calls if len(calls) >= len(uses) else ()  # else it is passed on
-    special = name.startswith("__") and name not in ("__init__", "__call__")
+    is_maker = name in ("__init__", "__post_init__")
+    special = name.startswith("__") and not (is_maker or name == "__call__")
     of_library = special or name in _OF_A_MICRO_BATCH | {"forward"}
     bases = facts.bases(home)
-    if of_library or not (name == "__init__" or bases <= _PLAIN or any(map(_HAS_EVENTS.search, bases))):
+    if of_library or not (is_maker or bases <= _PLAIN or any(map(_HAS_EVENTS.search, bases))):
         return ()
     for attribute in facts.attributes:
         if attribute.attr.value == name and not facts.is_dead(attribute) and facts.called(attribute) is None:

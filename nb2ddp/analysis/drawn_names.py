@@ -1,12 +1,14 @@
-"""Tell which names of runs and folders contain the time, or an id that is rank 0's: all ranks have to take its own.
+"""Tell which values with the time or an id in them are rank 0's: all texts that the notebook makes, and all ids.
 
-A text is followed from where it is made: it may name a file, or is only shown, recorded or compared.
+What a text is used for is not asked. A time, or a process's number, that stays a number is each rank's own.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import partial
+from typing import Any
 
 import libcst as cst
 
@@ -14,35 +16,37 @@ from nb2ddp import libraries
 from nb2ddp.analysis import modules
 from nb2ddp.analysis.common_paths import called_by_all, changes_state
 from nb2ddp.analysis.facts import Facts, asked_once
+from nb2ddp.analysis.training_loops import backward_calls
+from nb2ddp.source.cst_nodes import code_of
 
-# What names this process, or what it makes for itself: a folder that a function makes may be meant to be its own.
-_OF_PROCESS = frozenset("tempfile.mkdtemp os.getpid threading.get_ident threading.get_native_id".split())
-_IDS = _OF_PROCESS | libraries.SYSTEM_NUMBERS
-# What asks for a process by its number.
-_LOOKS_UP = re.compile(r"psutil\.|resource\.|signal\.|os\.(?:kill|sched_|[gs]et)")
-# Other calls in such a name: they return the same on every rank, without the other ranks.
-_SETTINGS = "int round range os.environ.get os.getenv pytz.timezone zoneinfo.ZoneInfo"
-_PLAIN = libraries.TEXT_FUNCTIONS | {*_SETTINGS.split()}
-_TO_TEXT = libraries.TEXT_METHODS | {"hex"}
+_OF_PROCESS = frozenset("os.getpid threading.get_ident threading.get_native_id".split())
+_NUMBERS = libraries.CLOCKS | _OF_PROCESS
+_DRAWN = _NUMBERS | libraries.SYSTEM_NUMBERS | {"tempfile.mkdtemp"}
+# What gives the time, or the one that it is given as an argument after these.
+_FORMATS = {"time.strftime": 1, "time.ctime": 0, "time.localtime": 0, "time.gmtime": 0}
+# Other calls that return the same on every rank, without the other ranks.
+_OTHERS = "int float round range uuid.UUID os.environ.get os.getenv pytz.timezone zoneinfo.ZoneInfo datetime.timedelta"
+_OTHERS += " datetime.timezone datetime.datetime.fromtimestamp random.SystemRandom"
+_TEXTS, _TO_TEXT = libraries.TEXT_FUNCTIONS, libraries.TEXT_METHODS
+_PLAIN = _TEXTS | _FORMATS.keys() | {*_OTHERS.split()}
+_RECORDS = libraries.RECORDING_METHODS - libraries.CHANGING_METHODS
+_OF_A_BATCH = re.compile(r"on_.*(?:step|batch)|\w+_step$")  # methods that a Trainer calls for each batch
+# What a value is not a part of, but an item of: an argument is rated by its call.
+_APART = cst.Lambda | cst.BaseComp | cst.Dict | cst.List | cst.Set | cst.Tuple | cst.SubscriptElement
+_CALLS = cst.Call, cst.NamedExpr, cst.Await, cst.Yield  # what has to be plain, or cannot be sent
 
-# What a name is not a part of, but an item of: an argument is rated by its call.
-_APART = cst.Lambda | cst.BaseComp | cst.Dict | cst.List | cst.Set | cst.Tuple | cst.BaseSmallStatement
 
-
-def is_drawn_name(facts: Facts, value: cst.BaseExpression) -> bool:
-    """Return whether ``value`` is text with a time or an id in it; a time alone is used to measure something."""
-    drawn = any(names_run(facts, attribute) for attribute in facts.nodes(cst.Attribute, within=value))
-    is_text = drawn or bool(facts.nodes(cst.SimpleString, cst.FormattedString, within=value))
-    for call in facts.calls_in(value):
-        name, method = facts.qualified(call.func), facts.method(call)
-        is_id, around = name in _IDS, facts.parent(call)
-        measures = isinstance(around, cst.BinaryOperation) and isinstance(around.operator, cst.Subtract)
-        if is_id or name in libraries.CLOCKS:
-            drawn |= not measures
-        elif name not in _PLAIN and method not in _TO_TEXT:
-            return False
-        is_text |= is_id or name == "str" or method in _TO_TEXT
-    return drawn and is_text and not facts.nodes(cst.NamedExpr, cst.Await, cst.Yield, within=value)
+@asked_once
+def shared_names(facts: Facts) -> Collection[cst.BaseExpression]:
+    """Return the texts and ids that every rank makes, before training ends, and that are to be rank 0's, in order."""
+    found: dict[cst.BaseExpression, None] = {}
+    for source in facts.nodes(cst.Call, cst.Attribute):
+        drawn = _is_drawn(facts, source) and not (facts.is_dead(source) or facts.is_after_training(source))
+        value = _text(facts, source) if drawn else None
+        if value is not None and _is_for_all(facts, value):
+            found[value] = None
+    made = (c for c in facts.live_calls if not facts.is_after_training(c) and _is_named_by_module(facts, c))
+    return found | {call: None for call in made if called_by_all(facts, call)}
 
 
 def names_run(facts: Facts, node: cst.Attribute) -> bool:
@@ -51,135 +55,116 @@ def names_run(facts: Facts, node: cst.Attribute) -> bool:
     return named and (facts.qualified(node.value) == "wandb.run" or facts.comes_from(node, "wandb"))
 
 
-@asked_once
-def shared_names(facts: Facts) -> Collection[cst.BaseExpression]:
-    """Return the names that every rank makes, before training ends, and that have to be rank 0's, in order."""
-    found: dict[cst.BaseExpression, None] = {}
-    calls = (call for call in facts.live_calls if facts.qualified(call.func) in libraries.CLOCKS | _IDS)
-    runs = (node for node in facts.attributes if names_run(facts, node) and not facts.is_dead(node))
-    looking = (call for call in facts.live_calls if _LOOKS_UP.match(facts.qualified(call.func)))
-    looked_up = [argument.value for call in looking for argument in call.args]
-    for source in sorted((*calls, *runs), key=facts.order):
-        value = None if facts.is_after_training(source) else _name_around(facts, source)
-        names = [bound.name for bound in facts.bindings_in(facts.statement(source))]
-        uses = {use for name in names for use in facts.loads_of(name)}  # a name may be a text, too
-        is_number = value in looked_up or (uses and uses <= set(looked_up))
-        if value is not None and not is_number and _is_for_all(facts, value):
-            found[value] = None
-    made = (c for c in facts.live_calls if not facts.is_after_training(c) and _is_named_by_module(facts, c))
-    return found | {call: None for call in made if called_by_all(facts, call)}
+def _is_drawn(facts: Facts, node: cst.Call | cst.Attribute) -> bool:
+    """Return whether an expression reads the clock, or makes, draws or names an id."""
+    if isinstance(node, cst.Attribute):
+        return names_run(facts, node)
+    name, owner = facts.qualified(node.func), facts.owner(node)
+    by_system = owner is not None and "random.SystemRandom" in facts.origins(owner)
+    return by_system or (name in _DRAWN and len(node.args) <= _FORMATS.get(name, len(node.args)))
 
 
-def _is_named_by_module(facts: Facts, call: cst.Call) -> bool:
-    """Return whether a function of a module returns a name that it draws, and does no more than make its folder."""
-    results = ((own, value) for own, f in modules.functions_of(facts, call) for value in own.returned(f))
-    if not any(own.carries(value, _is_drawn_text) for own, value in results) or changes_state(facts, call):
-        return False
-    return modules.runs(facts, call, _draws_name) and not modules.runs(facts, call, modules.trains)
-
-
-def _draws_name(facts: Facts, call: cst.Call) -> bool:
-    return facts.qualified(call.func) in libraries.CLOCKS | _IDS and _name_around(facts, call) is not None
-
-
-def _is_drawn_text(facts: Facts, node: cst.CSTNode) -> bool | None:
+def _is_plain(facts: Facts, node: cst.CSTNode) -> bool:
     if not isinstance(node, cst.Call):
-        return False if isinstance(node, cst.BaseList | cst.Tuple | cst.Dict) else None
-    is_drawn = facts.qualified(node.func) in libraries.CLOCKS | _IDS
-    return is_drawn or (None if _makes_text(facts, node) or facts.called_functions(node) else False)
+        return False  # it binds a name, or waits
+    return facts.qualified(node.func) in _PLAIN or facts.method(node) in _TO_TEXT or _is_drawn(facts, node)
 
 
-def _name_around(facts: Facts, source: cst.BaseExpression) -> cst.BaseExpression | None:
-    """Return the largest name that a call or an attribute is a part of."""
+def _is_measure(node: cst.CSTNode) -> bool:
+    """Match ``time.time() - start`` and ``time.time() > end``, not ``now() - timedelta(hours=5)``."""
+    takes = isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Subtract)
+    return isinstance(node, cst.Comparison) or (takes and "timedelta" not in code_of(node))
+
+
+def _is_shown(facts: Facts, node: cst.CSTNode) -> bool:
+    calls = [above for above in facts.parents(node) if isinstance(above, cst.Call)]
+    records = (c for c in calls if facts.method(c) in _RECORDS and not facts.is_of_import(c.func))
+    return not all(map(facts.called_functions, (*records, *filter(facts.shows, calls))))
+
+
+def _text(facts: Facts, source: cst.BaseExpression) -> cst.BaseExpression | None:
+    """Return the largest value that a source is a part of and rank 0 can make by itself.
+
+    None for what is shown or recorded at once, for a measure, and for a number that becomes no text.
+    """
     around: list[cst.BaseExpression] = []
     for node in (source, *facts.parents(source)):
         taker = facts.around(node, cst.Call) if isinstance(node, cst.BaseSimpleComp) else None
         if taker is not None and facts.method(taker) == "join":
             around.clear()  # "".join(secrets.choice(letters) for _ in range(8)): only all of it is a name
-        elif isinstance(node, _APART):
+        elif isinstance(node, _APART | cst.BaseStatement):
             break
         elif isinstance(node, cst.BaseExpression):
             around.append(node)
-    return next((node for node in reversed(around) if is_drawn_name(facts, node)), None)
+    while around and not all(_is_plain(facts, node) for node in facts.nodes(*_CALLS, within=around[-1])):
+        around.pop()
+    if not around or any(map(_is_measure, facts.parents(source))) or _is_shown(facts, around[-1]):
+        return None
+    if isinstance(source, cst.Call) and facts.qualified(source.func) in _NUMBERS:
+        texts: list[Any] = [n for n in facts.nodes(cst.BinaryOperation) if isinstance(n.left, cst.BaseString)]
+        texts += (c for c in facts.calls if facts.qualified(c.func) in _TEXTS or facts.method(c) in _TO_TEXT)
+        texts = [node for node in (*texts, *facts.nodes(cst.FormattedString)) if not _is_shown(facts, node)]
+        if not any(facts.carries(text, partial(_is_made_of, source=source)) for text in texts):
+            return None
+    return around[-1]
+
+
+def _is_made_of(facts: Facts, node: cst.CSTNode, source: cst.CSTNode) -> bool | None:
+    """Label a time in any form that the notebook gives it: no measure, and nothing that a library makes of it."""
+    if isinstance(node, cst.Call) and node is not source and not _is_plain(facts, node):
+        name = facts.qualified(node.func)
+        keeps = facts.called_functions(node) or facts.definitions(name) or name in libraries.SETTINGS_MAKERS
+        return None if keeps else False
+    return False if _is_measure(node) else node is source or None
 
 
 def _is_for_all(facts: Facts, value: cst.BaseExpression) -> bool:
-    """Return whether every rank comes to a name, and the notebook keeps it for more than to show it."""
-    holder = _holder(facts, value)
-    if holder is None:
-        return False
-    made = facts.parent(holder) if isinstance(holder, cst.Arg) else None
-    if isinstance(made, cst.Call) and facts.is_arguments_class(made.func):
-        return True  # every rank makes training arguments
-    inner: cst.CSTNode = value
-    if isinstance(holder, cst.Param):
-        inner = facts.around(holder, cst.FunctionDef, cst.Lambda) or value
+    """Return whether all ranks come to a value equally often, and not for each batch or row."""
+    given = facts.around(value, cst.Param, cst.Lambda)
+    inner: Any = facts.around(given, cst.FunctionDef, cst.Lambda) if isinstance(given, cst.Param) else value
+    is_field = False
     while isinstance(home := facts.scope(inner), cst.ClassDef | cst.Lambda):
-        inner = home
-    if isinstance(home, cst.FunctionDef) and facts.is_generator(home):
-        return False  # it goes on when it is asked
-    places = [inner]
-    if isinstance(holder, cst.Lambda) and isinstance(inner, cst.ClassDef):
-        places = [call for call, _ in facts.calls_of(inner.name.value)]
-    if not all(called_by_all(facts, place) for place in places):
+        is_field, inner = is_field or isinstance(home, cst.Lambda), home
+        makes = code_of(facts.parent(home) or home).startswith("default_factory")  # each object has its own
+        if isinstance(home, cst.Lambda) and not (makes and isinstance(facts.scope(home), cst.ClassDef)):
+            return False
+    places = [call for call, _ in facts.calls_of(inner.name.value)] if is_field else [inner]
+    is_asked = isinstance(home, cst.FunctionDef) and facts.is_generator(home)
+    if is_asked or not all(called_by_all(facts, place) for place in places):
         return False
-    own_folder = "tempfile.mkdtemp" in (facts.qualified(call.func) for call in facts.calls_in(value))
-    if own_folder or (home is None and _is_of_process(facts, value)):
-        return home is None and not (isinstance(made, cst.Call) and _keeps(facts, made))
-    is_once = home is None and next(facts.loops(inner), None) is None
-    if is_once and not isinstance(holder, cst.Arg | cst.Lambda):
-        return True
-    loops = [loop for place in places for loop in facts.loops_to(place)]
-    over_rows = (o for o in loops if isinstance(o, cst.BaseComp) or not facts.runs(o, facts.is_training))
-    return next(over_rows, None) is None and is_kept(facts, value)
+    names = {facts.qualified(call.func) for call in facts.calls_in(value)}
+    if "tempfile.mkdtemp" in names:  # one that a function makes or gets may be meant to be the process's own
+        calls = (above for above in facts.parents(value) if isinstance(above, cst.Call))
+        return home is None and not any(map(facts.called_functions, calls))
+    sites = (site for place in places for site in facts.sites(place))
+    return not (names.isdisjoint(_OF_PROCESS) and any(_is_often(facts, site) for site in sites))
 
 
-def _is_of_process(facts: Facts, value: cst.BaseExpression) -> bool:
-    return any(facts.qualified(call.func) in _OF_PROCESS for call in facts.calls_in(value))
+def _is_often(facts: Facts, site: cst.CSTNode) -> bool:
+    """Return whether code runs for each batch or row, as a task, or on rank 0 alone."""
+    function = facts.around(site, cst.FunctionDef)
+    ifs = [above for above in facts.parents(site) if isinstance(above, cst.If)]
+    asked = {a.attr.value for above in ifs for a in facts.nodes(cst.Attribute, within=above.test)}
+    is_step = function is not None and not ifs and _OF_A_BATCH.match(function.name.value)
+    is_task = function is not None and function.asynchronous is not None
+    steps: list[Any] = [facts.training_loop(call) for call in backward_calls(facts)]
+    for loop in facts.loops(site):
+        each = loop in steps and not any(facts.contains(loop, above) for above in ifs)
+        if each or isinstance(loop, cst.BaseComp) or not facts.runs(loop, facts.is_training):
+            return True
+    return bool(is_step or is_task or asked & libraries.TESTS_OF_LIBRARIES)
 
 
-def _holder(facts: Facts, value: cst.BaseExpression) -> cst.CSTNode | None:
-    """Return the assignment, ``return``, default or argument that a name goes into; None where it is used at once."""
-    inner: cst.CSTNode = value
-    for parent in facts.parents(value):
-        match parent:
-            case cst.Assign() | cst.AnnAssign() | cst.Return() | cst.Param():
-                return parent
-            case cst.Lambda():
-                argument = facts.parent(parent)
-                named = argument.keyword if isinstance(argument, cst.Arg) else None
-                return parent if named is not None and named.value == "default_factory" else None
-            case cst.Call() if inner is not parent.func and not _makes_text(facts, parent):
-                shows = facts.shows(parent) or facts.method(parent) in libraries.RECORDING_METHODS
-                is_named = _is_of_process(facts, value) and not shows
-                return inner if _keeps(facts, parent) or is_named else None
-            case cst.BaseComp() | cst.BaseSmallStatement() | cst.BaseCompoundStatement() | cst.Comparison():
-                return None
-        inner = parent
-    return None
+def _is_named_by_module(facts: Facts, call: cst.Call) -> bool:
+    """Return whether a function of a module returns a name that it draws, and does no more than make its folder."""
+    results = ((own, value) for own, f in modules.functions_of(facts, call) for value in own.returned(f))
+    named = any(own.carries(value, _draws_name) for own, value in results) and not changes_state(facts, call)
+    return named and not modules.runs(facts, call, modules.trains)
 
 
-def _makes_text(facts: Facts, call: cst.Call) -> bool:
-    return facts.qualified(call.func) in _PLAIN or facts.method(call) in _TO_TEXT
-
-
-def _keeps(facts: Facts, call: cst.Call) -> bool:
-    """Match a call of the notebook's own functions and classes, and one that makes settings."""
-    name = facts.qualified(call.func)
-    own = bool(facts.definitions(name) or facts.called_functions(call))
-    return own or name in libraries.SETTINGS_MAKERS or facts.is_arguments_class(call.func)
-
-
-def is_kept(facts: Facts, value: cst.BaseExpression) -> bool:
-    """Return whether a text, or one that is made with it, is used otherwise than to be shown, listed or compared."""
-    uses = (call for call in facts.live_calls if not _passes_on(facts, call))
-    return any(facts.is_made_of(call, value) for call in uses if not facts.contains(value, call))
-
-
-def _passes_on(facts: Facts, call: cst.Call) -> bool:
-    """Return whether a call shows or records what it gets, makes text of it, or hands it to a function of a cell."""
-    functions = libraries.SHOWING_FUNCTIONS | libraries.RECORDING_FUNCTIONS | libraries.SETTINGS_MAKERS
-    methods = libraries.SHOWING_METHODS | libraries.RECORDING_METHODS
-    shows = facts.qualified(call.func) in functions or facts.method(call) in methods
-    own = [facts.scope(f) is None for f in facts.called_functions(call) if not any(a.star for a in call.args)]
-    return shows or _makes_text(facts, call) or (bool(own) and all(own))
+def _draws_name(facts: Facts, node: cst.CSTNode) -> bool | None:
+    if not isinstance(node, cst.Call):
+        return False if isinstance(node, cst.BaseList | cst.Tuple | cst.Dict) else None
+    if _is_drawn(facts, node):
+        return _text(facts, node) is not None
+    return None if _is_plain(facts, node) or facts.called_functions(node) else False

@@ -138,7 +138,9 @@ def _slice(facts: Facts, beside: Collection[Statement], statements: set[Statemen
         needed = top in statements or not used.isdisjoint(changed)
         if needed or (wanted and _sets_environment(facts, top, variables)):
             wanted.append(top)
-            used |= _used_names(facts, top, beside) - (set() if needed else {"os"})  # setup_env.py imports os
+            read = ((name, use) for name in facts.loads_in(top) for use in facts.uses(name, top))
+            names = {name for name, use in read if facts.statement(use) not in beside}
+            used |= names - (set() if needed else {"os"})  # setup_env.py imports os
     return wanted[::-1]
 
 
@@ -149,12 +151,6 @@ def _sets_environment(facts: Facts, statement: Statement, variables: Mapping[cst
     own = all(c in named or facts.qualified(c.func) == "get_ipython" for c in facts.calls_in(statement))
     known = all(facts.is_imported(name) for name in facts.loads_in(statement) - {"get_ipython"})
     return isinstance(statement, cst.SimpleStatementLine) and own and known and False in named.values()
-
-
-def _used_names(facts: Facts, statement: Statement, beside: Collection[Statement]) -> frozenset[str]:
-    """Return the names that a statement reads, but not in lines ``beside``."""
-    uses = [(name, use) for name in facts.loads_in(statement) for use in facts.uses(name, statement)]
-    return frozenset(name for name, use in uses if facts.statement(use) not in beside)
 
 
 _STATES = (cst.With, cst.FunctionDef, cst.ClassDef, cst.AugAssign, cst.Del, cst.Global, cst.Nonlocal)

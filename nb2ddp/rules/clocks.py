@@ -31,6 +31,7 @@ from libcst import matchers
 from nb2ddp import libraries
 from nb2ddp.analysis.calls import Label
 from nb2ddp.analysis.common_paths import called_by_all, changes_state
+from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.files import looks_at_files
 from nb2ddp.analysis.outside import by_clock, from_outside
@@ -91,7 +92,9 @@ def _matters(facts: Facts, asked: cst.If | cst.While) -> bool:
     """Return whether a rank that goes another way is missed: it leaves a loop, sets a flag, or calls something."""
     if isinstance(asked, cst.While) or _leaves(facts, asked) or _sets_flag(facts, asked):
         return isinstance(asked, cst.If)  # a loop that trains is asked for before
-    return not all(_only_shows(facts, c) or facts.contains(asked.test, c) for c in facts.calls_in(asked))
+    meets = any(facts.contains(asked, name) for name in shared_names(facts))
+    below = (call for call in facts.calls_in(asked) if not facts.contains(asked.test, call))
+    return meets or not all(_only_shows(facts, call) for call in below)
 
 
 def _leaves(facts: Facts, asked: cst.If) -> bool:

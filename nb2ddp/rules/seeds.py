@@ -52,7 +52,8 @@ def _of_the_moment(facts: Facts, call: cst.Call, name: str) -> Iterator[Edit]:
         given += [a.value for a in call.args[:1] if a.keyword is None]
     drawn = partial(facts.carries, label=by_clock)
     for value in given:
-        if drawn(value) and value not in shared_names(facts) and called_by_all(facts, call):
+        shared = any(facts.contains(value, name) for name in shared_names(facts))
+        if drawn(value) and not shared and called_by_all(facts, call):
             yield from deferring(facts, value, "every rank must have the same seed", drawn)
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from nb2ddp.analysis.drawn_names import is_drawn_name, is_kept, shared_names
+from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.source import cst_nodes
 from tests.support.helpers import facts_of
-from tests.support.programs import Program, programs
-from tests.unit.analysis.questions import MAKE, call_to
+from tests.unit.analysis.questions import MAKE
 
-START = "import os, random, secrets, tempfile, time, uuid\nfrom datetime import datetime\n"
+START = "import os, random, secrets, tempfile, time, uuid\nfrom datetime import datetime, timedelta\n"
 
 
 @pytest.mark.parametrize(
@@ -22,16 +21,21 @@ START = "import os, random, secrets, tempfile, time, uuid\nfrom datetime import 
         ("uuid.uuid4().hex[:8]", True),
         ("''.join(secrets.choice('ab') for _ in range(8))", True),
         ("os.urandom(4).hex()", True),
+        ("random.SystemRandom().choice('ab')", True),
+        ("str(datetime.now() - timedelta(hours=5))", True),
+        ("time.strftime('%H', time.gmtime())", True),
+        ("os.environ.get('RUN') or f'run-{time.time()}'", True),
         ("''.join(random.choices('ab', k=8))", False),
         ("time.time()", False),
         ("f'took {time.time() - start}'", False),
+        ("time.strftime('%H:%M', time.gmtime(time.time() - start))", False),
+        ("f'{time.time()}' == last", False),
         ("'run-1'", False),
-        ("f'{load()}-{time.time()}'", False),
     ],
 )
-def test_what_is_a_drawn_name(expression: str, expected: bool) -> None:
-    facts = facts_of(START, f"use({expression})")
-    assert is_drawn_name(facts, call_to(facts, "use(").args[0].value) == expected
+def test_which_texts_are_whole_rank_0s(expression: str, expected: bool) -> None:
+    names = shared_names(facts_of(START, f"use({expression})"))
+    assert [cst_nodes.code_of(name) for name in names] == ([expression] if expected else [])
 
 
 TRAINER = f"{MAKE}trainer = SFTTrainer(model=m)\ntrainer.train()\n"
@@ -55,14 +59,17 @@ NAME = "f'run-{time.time()}'"
             "import psutil\npid = os.getpid()\npsutil.Process(pid)\nos.makedirs(f'a-{pid}')\nos.listdir(f'a-{pid}')",
             ["os.getpid()"],
         ),
-        ("random.seed(os.getpid())", ["os.getpid()"]),
-        ("print(f'process {os.getpid()}')\nuse(f'a-{os.getpid()}')\ndef use(x):\n    return x", []),
+        ("random.seed(os.getpid())", []),  # the rule seeds sees to it
+        (
+            "print(f'process {os.getpid()}')\nuse(f'a-{os.getpid()}')\ndef use(x):\n    return x",
+            ["f'a-{os.getpid()}'"],
+        ),
         (
             "def own():\n    a = f'a-{os.getpid()}'\n    os.makedirs(a)\n    return a\nown()",
             ["f'a-{os.getpid()}'"],
         ),
         (f"print({NAME})", []),
-        (f"def now():\n    return {NAME}\nprint(now())", []),
+        (f"def now():\n    return {NAME}\nprint(now())", [NAME]),
         (f"for row in rows:\n    name = {NAME}\n    os.makedirs(name)", []),
         (f"{TRAINER}run = {NAME}\nos.makedirs(run)", []),
     ],
@@ -70,9 +77,3 @@ NAME = "f'run-{time.time()}'"
 def test_which_names_have_to_be_rank_0s(code: str, expected: list[str]) -> None:
     facts = facts_of(START, code)
     assert [cst_nodes.code_of(name) for name in shared_names(facts)] == expected
-
-
-@pytest.mark.parametrize("program", programs(__file__, "texts"), ids=str)
-def test_whether_a_text_may_name_a_file(program: Program) -> None:
-    facts = facts_of(*program.cells)
-    assert program.answers == (str(is_kept(facts, call_to(facts, program.asked))),)

@@ -16,6 +16,19 @@ for row in rows:
     if ddp.from_main_process(lambda: time.time() - start > LIMIT):
         break
 
+# case: what it decides makes a text, which all ranks get from rank 0
+for epoch in range(3):
+    for row in rows:
+        loss.backward()
+    if time.time() - last > 60:
+        text = f"{datetime.now()}"
+# output
+for epoch in range(3):
+    for row in rows:
+        loss.backward()
+    if ddp.from_main_process(lambda: time.time() - last > 60):
+        text = f"{datetime.now()}"
+
 # case: parentheses directly behind a keyword
 for row in rows:
     loss.backward()

@@ -1,4 +1,4 @@
-# A name with a time or a random id in it is made on rank 0.
+# A text with a time in it, and an id, is made on rank 0, whatever it is used for.
 
 # case: the output folder in the training arguments
 import os, time, uuid
@@ -290,3 +290,185 @@ args = SFTConfig(output_dir=ddp.from_main_process(lambda: f"out/{run.name}"))
 trainer = SFTTrainer(model)
 trainer.train()
 torch.save(model, f"{folder}/{run.name}")
+
+# case: in an argument of a library's function and method
+import argparse, os, time
+from datetime import datetime
+from pathlib import Path
+from library import Runner, files
+from trl import SFTTrainer
+parser = argparse.ArgumentParser()
+parser.add_argument("--run", default=f"runs/{time.time()}")
+runner = Runner(Path("logs") / datetime.now().strftime("%H%M"))
+runner.fit(logdir="logs/" + str(datetime.now().timestamp()))
+os.environ.setdefault("RUN", str(time.time_ns()))
+files.write(f"logs/{time.time()}")
+trainer = SFTTrainer(model)
+trainer.train()
+# output
+import argparse, os, time
+from datetime import datetime
+from pathlib import Path
+from library import Runner, files
+from trl import SFTTrainer
+parser = argparse.ArgumentParser()
+parser.add_argument("--run", default=ddp.from_main_process(lambda: f"runs/{time.time()}"))
+runner = Runner(ddp.from_main_process(lambda: Path("logs") / datetime.now().strftime("%H%M")))
+runner.fit(logdir=ddp.from_main_process(lambda: "logs/" + str(datetime.now().timestamp())))
+os.environ.setdefault("RUN", ddp.from_main_process(lambda: str(time.time_ns())))
+files.write(ddp.from_main_process(lambda: f"logs/{time.time()}"))
+trainer = SFTTrainer(model)
+trainer.train()
+
+# case: a number that becomes a part of a text elsewhere
+import hashlib, json, time
+from datetime import datetime
+from library import write
+from trl import SFTTrainer
+start = time.time()
+write(f"logs/{start}")
+settings = {"lr": 0.1, "at": time.time()}
+name = hashlib.md5(json.dumps(settings).encode()).hexdigest()
+def namer(root):
+    made = time.time_ns()
+    return lambda tag: f"{root}/{made}_{tag}"
+path = namer("runs")("a")
+class Run:
+    def __init__(self):
+        self.at = datetime.now()
+    def __fspath__(self):
+        return f"runs/{self.at:%H%M}"
+run = Run()
+trainer = SFTTrainer(model)
+trainer.train()
+# output
+import hashlib, json, time
+from datetime import datetime
+from library import write
+from trl import SFTTrainer
+start = ddp.from_main_process(lambda: time.time())
+write(f"logs/{start}")
+settings = {"lr": 0.1, "at": ddp.from_main_process(lambda: time.time())}
+name = hashlib.md5(json.dumps(settings).encode()).hexdigest()
+def namer(root):
+    made = ddp.from_main_process(lambda: time.time_ns())
+    return lambda tag: f"{root}/{made}_{tag}"
+path = namer("runs")("a")
+class Run:
+    def __init__(self):
+        self.at = ddp.from_main_process(lambda: datetime.now())
+    def __fspath__(self):
+        return f"runs/{self.at:%H%M}"
+run = Run()
+trainer = SFTTrainer(model)
+trainer.train()
+
+# case: in what runs when an object is made, or a context is entered
+import os, time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from trl import SFTTrainer
+@dataclass
+class Config:
+    run: str = None
+    def __post_init__(self):
+        self.run = self.run or f"runs/{time.time()}"
+config = Config()
+@contextmanager
+def experiment(root):
+    run = f"{root}/{time.time_ns()}"
+    yield run
+with experiment("runs") as folder:
+    trainer = SFTTrainer(model)
+    trainer.train()
+# output
+import os, time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from trl import SFTTrainer
+@dataclass
+class Config:
+    run: str = None
+    def __post_init__(self):
+        self.run = ddp.from_main_process(lambda: self.run or f"runs/{time.time()}")
+config = Config()
+@contextmanager
+def experiment(root):
+    run = ddp.from_main_process(lambda: f"{root}/{time.time_ns()}")
+    yield run
+with experiment("runs") as folder:
+    trainer = SFTTrainer(model)
+    trainer.train()
+
+# case: beside what only the ranks together can compute
+import time
+from library import ask
+from trl import SFTTrainer
+name = f"{ask()}-{time.time()}"
+trainer = SFTTrainer(model)
+trainer.train()
+# output
+import time
+from library import ask
+from trl import SFTTrainer
+name = f"{ask()}-{ddp.from_main_process(lambda: time.time())}"
+trainer = SFTTrainer(model)
+trainer.train()
+
+# case: of a function whose text may only be printed
+import time
+from datetime import datetime
+from trl import SFTTrainer
+def now():
+    return datetime.now().strftime("%H:%M:%S")
+def log(message):
+    stamp = time.strftime("%H:%M:%S")
+    print(f"[{stamp}] {message}")
+log("start")
+print(now(), "begins")
+trainer = SFTTrainer(model)
+trainer.train()
+# output
+import time
+from datetime import datetime
+from trl import SFTTrainer
+def now():
+    return ddp.from_main_process(lambda: datetime.now().strftime("%H:%M:%S"))
+def log(message):
+    stamp = ddp.from_main_process(lambda: time.strftime("%H:%M:%S"))
+    print(f"[{stamp}] {message}")
+log("start")
+print(now(), "begins")
+trainer = SFTTrainer(model)
+trainer.train()
+
+# case: for each training and each epoch, not for each step
+import time
+import torch
+for rate in rates:
+    run = f"runs/{time.time()}"
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for epoch in range(3):
+        stamp = time.strftime("%H%M%S")
+        for step, batch in enumerate(loader):
+            at = time.strftime("%H:%M:%S")
+            rows.append(at)
+            model(batch).backward()
+            optimizer.step()
+            if step % 100 == 0:
+                path = f"{run}/{time.time()}"
+# output
+import time
+import torch
+for rate in rates:
+    run = ddp.from_main_process(lambda: f"runs/{time.time()}")
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for epoch in range(3):
+        stamp = ddp.from_main_process(lambda: time.strftime("%H%M%S"))
+        for step, batch in enumerate(loader):
+            at = time.strftime("%H:%M:%S")
+            rows.append(at)
+            model(batch).backward()
+            optimizer.step()
+            if step % 100 == 0:
+                path = ddp.from_main_process(lambda: f"{run}/{time.time()}")

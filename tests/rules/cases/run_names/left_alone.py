@@ -21,9 +21,6 @@ print(f"{time.time():.1f}")
 # case: a name without a time
 name = f"run-{number}"
 
-# case: a name that needs another call
-name = f"{ask()}-{time.time()}"
-
 # case: a name in a function
 def name():
     text = f"{time.time()}"
@@ -32,16 +29,35 @@ def name():
 # case: a duration, as text
 took = f"{time.time() - start:.1f} s"
 
-# case: a time that a function prints, returns to be printed, or records
-rows = []
-def now():
-    return datetime.now().strftime("%H:%M:%S")
-def log(message):
-    stamp = time.strftime("%H:%M:%S")
-    print(f"[{stamp}] {message}")
-    rows.append({"at": stamp, "message": message})
-log(f"start at {time.time()}")
-print(now(), "begins")
+# case: a duration that becomes a text in steps
+begun = time.perf_counter()
+spent = time.perf_counter() - begun
+minutes, seconds = divmod(spent, 60)
+line = f"{minutes} min {seconds:.1f} s, {time.strftime('%H:%M:%S', time.gmtime(time.time() - start))}"
+
+# case: a time that is recorded at once, or compared as text
+with open("log") as log:
+    log.write(f"start at {time.time()}")
+logger.info(f"start at {time.strftime('%H:%M')}")
+is_late = time.strftime("%H") == "23"
+
+# case: in a line that only rank 0 runs
+import torch
+torch.save(settings, f"runs/{time.time()}.pt")
+os.makedirs(f"runs/{uuid.uuid4()}")
+
+# case: below a test of a Trainer's, which rank 0 alone passes, in each step, and in a task
+from transformers import TrainerCallback
+class Keep(TrainerCallback):
+    def on_log(self, args, state, control, **kwargs):
+        if state.is_world_process_zero:
+            self.at = time.strftime("%H:%M:%S")
+    def on_step_end(self, args, state, control, **kwargs):
+        self.last = time.strftime("%H:%M:%S")
+async def task():
+    return time.strftime("%H:%M:%S")
+async def tasks():
+    return [await task(), await task()]
 
 # case: a name for each row, which would ask rank 0 as often
 def ident(row):

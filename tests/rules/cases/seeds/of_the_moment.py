@@ -21,21 +21,18 @@ a, b = split(rows, random_state=now)
 now = int(time.time()) % 1000
 a, b = split(rows, random_state=ddp.from_main_process(lambda: now))
 
-# case: what the system draws
+# case: what the system draws, which the rule run-names takes from rank 0
 import secrets
 g = torch.Generator().manual_seed(secrets.randbits(32))
-# output
-import secrets
-g = torch.Generator().manual_seed(ddp.from_main_process(lambda: secrets.randbits(32)))
 
 # case: in a function that all ranks call
 def pick(rows):
-    random.seed(datetime.now().timestamp())
+    random.seed(datetime.now().microsecond)
     return random.choice(rows)
 row = pick(rows)
 # output
 def pick(rows):
-    random.seed(ddp.from_main_process(lambda: datetime.now().timestamp()))
+    random.seed(ddp.from_main_process(lambda: datetime.now().microsecond))
     return random.choice(rows)
 row = pick(rows)
 
