@@ -139,7 +139,7 @@ def _divide_parts() -> None:
                 f"{type(model).__name__} trains without being called: the calls of its parts are divided"
             )
         for part in model.children():
-            if part not in _splits and next(part.parameters(), None) is not None:
+            if part not in _splits and not hasattr(part, "parametrizations") and [*part.parameters()]:
                 _divide(part, split.whole_model() if split.whole_model else model)
 
 

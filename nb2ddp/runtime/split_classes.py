@@ -32,7 +32,7 @@ def _split_class(kind: Any) -> Any:
     @torch.compiler.disable  # a compiled function that calls the model would trace this file
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         split = _splits.get(self)
-        if split is None or not _is_to_divide():
+        if split is None or "_divides" not in vars(type(self)) or not _is_to_divide():  # parametrized since
             return called(self, *args, **kwargs)
         return split.forward(args, kwargs)
 
@@ -114,7 +114,7 @@ def _as_it_was(model: Any, *, has_rows: bool) -> Iterator[None]:
     """Give a model its own class within this: what it calls of itself is not divided once more, or traced by dynamo."""
     kind = type(model)
     if model in _splits:
-        object.__setattr__(model, "__class__", kind._divides)
+        object.__setattr__(model, "__class__", vars(kind).get("_divides", kind))
     try:
         with _replaced(_calls, are_inside=True), _replaced(_run, has_rows=has_rows):
             yield
@@ -132,7 +132,7 @@ def _divide_no_parts(split: Any) -> None:
 def _divide_no_more(model: Any) -> None:
     """Give a model its own class again."""
     del _splits[model]
-    object.__setattr__(model, "__class__", type(model)._divides)
+    object.__setattr__(model, "__class__", vars(type(model)).get("_divides", type(model)))
 
 
 def _divide_nothing_more() -> None:
