@@ -474,7 +474,8 @@ OUTPUTS = frozenset(
 )
 # Functions and methods of libraries whose names say that they save.
 SAVES = re.compile(
-    r".*\.save_(?:checkpoints?|ckpt|recovery|weights|snapshot|images?|video|results?|plots?|figures?)"
+    r".*\.(?:save_(?:checkpoints?|ckpt|recovery|weights|snapshot|images?|video|results?|plots?|figures?)"
+    r"|write_(?:to_)?(?:dataset|deltalake|feather))"
 )
 # Functions of libraries whose names say that they move or unpack files, or install something.
 REARRANGES = re.compile(r".*\.(?:(?:reorg|unzip|unpack|untar|extract)(?:anize)?(?:_\w+)?|install_\w+)")

@@ -116,6 +116,19 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         data.save_to_disk("d")
 
+# case: a dataset of files, by a library's function
+import lance
+import pyarrow.dataset as ds
+ds.write_dataset(table, "rows", format="parquet")
+lance.write_dataset(table, "rows.lance", {"model": "create"})
+# output
+import lance
+import pyarrow.dataset as ds
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        ds.write_dataset(table, "rows", format="parquet")
+        lance.write_dataset(table, "rows.lance", {"model": "create"})
+
 # case: a plot
 plt.savefig("a.png")
 # output
