@@ -126,6 +126,8 @@ def estimates(facts: Facts, options: Options) -> Iterator[Estimate]:
         if facts.method(call) not in ("from_pretrained", "from_config") or facts.kind(call) != "model":
             continue
         adapts = facts.kind(cst_nodes.given(call, 0, "model")) == "model"  # PeftModel's, of another model
+        package = facts.qualified(call.func).partition(".")[0]  # another one may keep its models elsewhere
+        adapts |= facts.is_of_import(call.func) and package not in libraries.MAPPING_PACKAGES
         billions = libraries.billions(facts.loaded_name(call))
         if billions is None or adapts or facts.is_after_training(call):
             continue

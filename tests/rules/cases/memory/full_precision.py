@@ -10,6 +10,17 @@ model, tokenizer = FastLanguageModel.from_pretrained("org/Model-8B", load_in_4bi
 # case: 8 billion parameters in 4 bits
 model, tokenizer = FastLanguageModel.from_pretrained("org/Model-8B", load_in_4bit = True)
 
+# case: a class of a package out of sight, which may keep the model elsewhere
+from petals import AutoDistributedModelForCausalLM
+model = AutoDistributedModelForCausalLM.from_pretrained("org/Model-65B")
+
+# case: a class of the notebook
+from transformers import LlamaForCausalLM
+class Model(LlamaForCausalLM):
+    pass
+model = Model.from_pretrained("org/Model-65B", torch_dtype="float16")
+# note, line 4: 65 billion parameters, ...
+
 # case: an adapter of a model that is loaded in 4 bits
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
