@@ -9,10 +9,9 @@ import sys
 from collections.abc import Iterator
 from types import FrameType
 
-_LIBRARIES, _START = frozenset(sys.path[1:]), os.getcwd()
-# what is installed, or written by a library: Unsloth's compiler, hubs below ~/.cache
-_WRITTEN = "site-packages|dist-packages|unsloth_compiled_cache|\\.[^/]+"
-_INSTALLED = re.compile(f"{re.escape(os.path.dirname(os.__file__))}/|.*/(?:{_WRITTEN})/")
+_LIBRARIES, _FOLDERS = frozenset(sys.path[1:]), (os.getcwd(), os.path.abspath(sys.path[0]))
+# of what is installed, or written by a library: Unsloth's compiler, hubs below ~/.cache
+_INSTALLED = re.compile(r"/(?:site-packages|dist-packages|python3\.\d+|unsloth_compiled_cache|\.[^/]+)/")
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -56,11 +55,12 @@ def _is_own(module: str | None) -> bool:
     A folder that is there to be installed, a clone of a library say, holds none.
     """
     file = os.path.abspath(getattr(sys.modules.get(module or ""), "__file__", None) or os.sep)
-    folders, folder = (_START, os.getcwd(), *{*sys.path} - _LIBRARIES), os.path.dirname(file)
-    within = tuple(os.path.abspath(of) + os.sep for of in folders)
-    near = os.path.isfile(file) and file.startswith(within) and not _INSTALLED.match(file)
-    while near and f"{folder}{os.sep}".startswith(within) and folder not in folders[:2]:
-        near = not any(os.path.exists(f"{folder}/{mark}") for mark in ("setup.py", "pyproject.toml"))
+    own, folder = (*_FOLDERS, os.getcwd()), os.path.dirname(file)
+    within = tuple(os.path.join(os.path.abspath(of), "") for of in (*own, *({*sys.path} - _LIBRARIES)))
+    below = next((file[len(of) - 1 :] for of in within[:3] if file.startswith(of)), file)
+    near = os.path.isfile(file) and file.startswith(within) and not _INSTALLED.search(below)
+    while near and os.path.join(folder, "").startswith(within) and not own[0].startswith(folder):
+        near = not any(os.path.exists(os.path.join(folder, mark)) for mark in ("setup.py", "pyproject.toml"))
         folder = os.path.dirname(folder)
     is_ours = (module or "").partition(".")[0] == __name__.partition(".")[0]
     return module == "__main__" or (near and not is_ours)

@@ -18,6 +18,7 @@ make("venv/lib/python3.11/site-packages/installed_package/core.py")
 make("clone/cloned_package/core.py", "clone/setup.py")
 make("unsloth_compiled_cache/compiled_trainer.py")
 make("exp/readme")
+make(".hidden/notes.py")
 sys.path[:0] = ["src", "clone", "unsloth_compiled_cache", "venv/lib/python3.11/site-packages", os.getcwd()]
 names = ["own_nets.vit", "clone.cloned_package.core", "cloned_package.core", "compiled_trainer"]
 names.append("installed_package.core")
