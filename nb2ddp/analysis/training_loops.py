@@ -64,8 +64,7 @@ def _stepped(facts: Facts) -> frozenset[str]:
 def given_models(facts: Facts, call: cst.Call) -> list[cst.BaseExpression]:
     """List ``m`` of each ``m.parameters()`` in the arguments of a call."""
     given = [inner for argument in call.args for inner in facts.calls_in(argument)]
-    owners = (facts.owner(c) for c in given if facts.method(c) in libraries.PARAMETER_METHODS)
-    return [owner for owner in owners if owner is not None]
+    return [o for c in given if facts.method(c) in libraries.PARAMETER_METHODS and (o := facts.owner(c))]
 
 
 @dataclass(frozen=True)
@@ -175,9 +174,10 @@ def ends(facts: Facts, made: Iterable[cst.Call]) -> list[Statement]:
     """List the statements that train, of all optimizers; one in a loop that takes steps itself is a part of these."""
     named = (top for optimizer in made for top in trainings(facts, optimizer))
     places = [*dict.fromkeys(named)] or [s for s in facts.top_statements if trains(facts, s)]
-    around = ((c, [p for p in places if facts.contains(p, c)]) for c in backward_calls(facts))
-    loops = [o for c, of in around for o in facts.loops(c) if of and all(facts.contains(p, o) for p in of)]
-    return [p for p in places if not any(loop is not p and facts.contains(loop, p) for loop in loops)]
+    of = {c: [p for p in places if facts.contains(p, c)] for c in backward_calls(facts)}
+    loops = [o for c in of for o in facts.loops(c) if of[c] and all(facts.contains(p, o) for p in of[c])]
+    steps = [*loops, *filter(None, map(facts.training_loop, of))]
+    return [p for p in places if not any(loop is not p and facts.contains(loop, p) for loop in steps)]
 
 
 def trainings(facts: Facts, optimizer: cst.Call) -> Iterator[Statement]:

@@ -583,3 +583,36 @@ for fold in range(5):
         net(batch).backward()
     ddp.check_replicas()
 ddp.check_replicas()
+
+# case: a method of one step in the loop of another method is no training by itself
+class Agent:
+    def __init__(self):
+        self.net = nn.Linear(8, 1)
+        self.optimizer = AdamW(self.net.parameters())
+    def one_step(self, optimizer, loss):
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    def update(self, x):
+        for i in range(20):
+            self.one_step(self.optimizer, self.net(x[i]).mean())
+agent = Agent()
+for _ in range(3):
+    agent.update(x)
+# output
+class Agent:
+    def __init__(self):
+        self.net = nn.Linear(8, 1)
+        self.optimizer = AdamW(self.net.parameters())
+        ddp.parallelize(self.net)  # nb2ddp: each rank computes its part of every batch
+    def one_step(self, optimizer, loss):
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    def update(self, x):
+        for i in range(20):
+            self.one_step(self.optimizer, self.net(x[i]).mean())
+agent = Agent()
+for _ in range(3):
+    agent.update(x)
+ddp.check_replicas()
