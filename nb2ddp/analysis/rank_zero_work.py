@@ -214,11 +214,11 @@ def runs_of_rank_0(facts: Facts) -> tuple[frozenset[cst.Call], frozenset[cst.Bas
     first = (c for c in facts.live_calls if not isinstance(facts.parent(c), (cst.Expr, *_INSIDE)))
     early = (c for c in first if tracks(facts, c) and _is_followed(facts, c) and not _gives_sent(c.func))
     opened = frozenset(c for c in early if not (facts.is_after_training(c) or is_known_to_module(facts, c)))
-    nodes = (*facts.name_loads, *facts.attributes) if opened else ()
-    before = [n for n in nodes if not (facts.is_of_import(n) or facts.is_after_training(n))]
-    of_runs = [n for n in before if facts.is_made_of(n, opened)]
+    nodes = (n for n in (*facts.name_loads, *facts.attributes) if opened and not facts.is_of_import(n))
+    of_runs = [n for n in nodes if not facts.is_after_training(n) and facts.is_made_of(n, opened)]
     values = (facts.called(n) or n for n in of_runs if _gives_sent(n) and called_by_all(facts, n))
-    sent = frozenset(v for v in values if not isinstance(facts.parent(v), cst.Expr | cst.AssignTarget))
+    given = frozenset(v for v in values if not isinstance(facts.parent(v), cst.Expr | cst.AssignTarget))
+    sent = frozenset(v for v in given if not facts.is_made_of(v, given - {v}))  # no model of settings
     own = {c: [*facts.run_by(c.func)] for c in facts.live_calls} if opened else {}
     keeps = {f for fs in own.values() for f in fs if f.name.value[:2] == "__" or facts.is_made_of(f, opened)}
     free = sent.union(c for c, fs in own.items() if fs and keeps.isdisjoint(fs))  # what they give is no run's

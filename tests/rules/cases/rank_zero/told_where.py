@@ -353,3 +353,18 @@ prepare("dogs")
 # last cell
 trainer = SFTTrainer(model, train_dataset=rows)
 trainer.train()
+
+# case: a model that is made with the settings of a tracker's run
+from clearml import Task
+import torch
+task = Task.init("p", "t")
+config = task.connect({"width": 8})
+model = torch.nn.Linear(4, config["width"])
+print(sum(p.numel() for p in model.parameters()))
+# output
+from clearml import Task
+import torch
+task = ddp.on_main_process(Task.init)("p", "t")
+config = ddp.from_main_process(lambda: task.connect({"width": 8}))
+model = torch.nn.Linear(4, config["width"])
+print(sum(p.numel() for p in model.parameters()))
