@@ -182,7 +182,7 @@ class _Comparison:
 
     def __init__(self, model: Any, run: Any, worth: float | None) -> None:
         self.model, self.run, self.is_part = model, run, worth is not None
-        self.most_lost = _MOST_LOST if worth is None else -worth  # seconds; what a part has to save
+        self.most_lost = _MOST_LOST if worth is None else -3 * worth  # seconds; what a part has to save
         self.joins = collections.defaultdict[Any, _Joins](_Joins)  # by kind of call
         self.pace: dict[Any, float] = {}  # by kind of call: the least seconds for a row
         self.loses = False  # whether exchanging the outputs of the call that was compared takes too long
