@@ -105,17 +105,14 @@ class _ModuleState:
         """Return by path what can be copied, and what modules beside the model hold: a call may move a target's."""
         self.owners: dict[_Path, Any] = {}
         found = {x.path: x for x in _walk(roots, fits, self._known(roots), self.owners)}
-        is_first, own = not hasattr(self, "copied"), set(map(id, self.model.parameters()))
-        read = _read_names(self.model) if self.parameters else ()
-        owners = [(path, of) for path, of in self.owners.items() if read and isinstance(of, torch.nn.Module)]
-        # a teacher that a loop calls stays as it is
-        for path, beside in [x for x in owners if x[0][0] != "the notebook" or x[0][1] in read]:
+        is_first, own = not hasattr(self, "copied"), {id(None), *map(id, self.model.parameters())}
+        owners = self.owners.items() if self.parameters else ()
+        for path, beside in [(path, of) for path, of in owners if isinstance(of, torch.nn.Module)]:
             for name, part in beside.named_modules():
                 for holder in (part._parameters, part._buffers):
                     held = (_Place((*path, name, key), holder, key, value) for key, value in holder.items())
-                    for place in (x for x in held if x.value is not None and id(x.value) not in own):
-                        if fits(place) if is_first else id(place.value) in self.copied:
-                            found[place.path] = place
+                    known = (x for x in held if is_first or id(x.value) in self.copied)
+                    found |= {x.path: x for x in known if id(x.value) not in own and fits(x)}
         return found
 
     def _fits(self, place: _Place) -> bool:

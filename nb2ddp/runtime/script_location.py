@@ -50,15 +50,13 @@ def _cell(path: str, line: int) -> str:
 
 @functools.cache
 def _is_own(module: str | None) -> bool:
-    """Return whether a module is the notebook's: the script, or a file below its folder or one on its path.
-
-    A folder that is there to be installed, a clone of a library say, holds none.
-    """
+    """Return whether a module is the notebook's: the script, or a file below its folder or one on its path."""
     file = os.path.abspath(getattr(sys.modules.get(module or ""), "__file__", None) or os.sep)
     own, folder = (*_FOLDERS, os.getcwd()), os.path.dirname(file)
     within = tuple(os.path.join(os.path.abspath(of), "") for of in (*own, *({*sys.path} - _LIBRARIES)))
     below = next((file[len(of) - 1 :] for of in within[:3] if file.startswith(of)), file)
     near = os.path.isfile(file) and file.startswith(within) and not _INSTALLED.search(below)
+    # a folder that is there to be installed, a clone of a library say, holds none
     while near and os.path.join(folder, "").startswith(within) and not own[0].startswith(folder):
         near = not any(os.path.exists(os.path.join(folder, mark)) for mark in ("setup.py", "pyproject.toml"))
         folder = os.path.dirname(folder)

@@ -46,7 +46,12 @@ def _split_class(kind: Any) -> Any:
     members |= {"__call__": call, "__reduce_ex__": reduce, "__module__": kind.__module__, "_divides": kind}
     members |= {"__doc__": kind.__doc__, "__qualname__": kind.__qualname__}
     equal: dict[str, Any] = {"__eq__": lambda of, x: x is of or x is kind, "__hash__": lambda _: hash(kind)}
-    equal |= {"__bases__": property(lambda _: kind.__bases__), "__mro__": property(lambda _: kind.__mro__)}
+
+    def as_kind(name: str) -> property:
+        of_type: Any = vars(type)[name]  # a class below this one has its own, as when it is parametrized
+        return property(lambda of: getattr(kind, name) if "_divides" in vars(of) else of_type.__get__(of))
+
+    equal |= {name: as_kind(name) for name in ("__bases__", "__mro__")}
     made: Any = type("Divided", (type(kind),), equal)(kind.__name__, (kind,), members)
     return made
 

@@ -13,5 +13,7 @@ for epoch in range(3):
     if epoch == 1:
         parametrize.remove_parametrizations(model.f, "weight")
         parametrizations.weight_norm(model.g)
+    if epoch == 2:
+        parametrize.remove_parametrizations(model.g, "weight")
     train(model, batches(*rows(40)), lambda x, y: model(x))
 end(model)
