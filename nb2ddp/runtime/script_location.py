@@ -52,13 +52,13 @@ def _cell(path: str, line: int) -> str:
 def _is_own(module: str | None) -> bool:
     """Return whether a module is the notebook's: the script, or a file below its folder or one on its path."""
     file = os.path.abspath(getattr(sys.modules.get(module or ""), "__file__", None) or os.sep)
-    own, folder = (*_FOLDERS, os.getcwd()), os.path.dirname(file)
-    within = tuple(os.path.join(os.path.abspath(of), "") for of in (*own, *({*sys.path} - _LIBRARIES)))
-    below = next((file[len(of) - 1 :] for of in within[:3] if file.startswith(of)), file)
-    near = os.path.isfile(file) and file.startswith(within) and not _INSTALLED.search(below)
+    own = tuple(os.path.join(of, "") for of in (*_FOLDERS, os.getcwd()))
+    within = (*own, *(os.path.join(os.path.abspath(of), "") for of in {*sys.path} - _LIBRARIES))
+    below = min((file[len(of) - 1 :] for of in own if file.startswith(of)), key=len, default=file)
+    above = (file[: at + 1] for at, of in enumerate(file) if of == os.sep)
+    between = [of for of in above if of.startswith(within) and not any(one.startswith(of) for one in own)]
     # a folder that is there to be installed, a clone of a library say, holds none
-    while near and os.path.join(folder, "").startswith(within) and not own[0].startswith(folder):
-        near = not any(os.path.exists(os.path.join(folder, mark)) for mark in ("setup.py", "pyproject.toml"))
-        folder = os.path.dirname(folder)
+    marks = any(os.path.exists(f"{of}{mark}") for of in between for mark in ("setup.py", "pyproject.toml"))
+    near = os.path.isfile(file) and file.startswith(within) and not (marks or _INSTALLED.search(below))
     is_ours = (module or "").partition(".")[0] == __name__.partition(".")[0]
     return module == "__main__" or (near and not is_ours)
