@@ -89,11 +89,12 @@ class _Turns(_DividedSteps):
 
     def _begin_step(self) -> None:
         if self.model is not self.trainer.model:
-            self.model, self.is_own = self.trainer.model, _has_own_loss(self.trainer)
+            self.model = self.trainer.model
             self.of_model = list(self.model.parameters())
             self.buffers = _persistent(self.model)
             _make_equal(self.model, [name for name, _ in self.model.named_parameters()])
-            _set_random_state(_exchange(_random_state())[0])
+            state, self.is_own = _exchange((_random_state(), _has_own_loss(self.trainer)))[0]
+            _set_random_state(state)
         self.trained = self._find_trained()
         step, self.steps = self.steps, self.steps + 1
         if self.whole:
