@@ -206,27 +206,14 @@ class _Joins:
                 total = _apply(_SumOverRanks, leaf, _best_weights(ways, parts)[_run.rank])
                 joined[number] = total if isinstance(joined[number], torch.Tensor) else total.item()
             elif place is not None:
-                # what shows another's memory does so here, too: either may be changed in place
-                memory = _memory(leaf, parts, *place)
-                made[memory] = joined[number] = _gathered(leaf, parts, *place, made.get(memory))
+                joined[number] = _gathered(leaf, parts, *place)
             made[id(leaf)] = joined[number]
         return pytree.tree_unflatten(joined, spec)
 
 
-def _memory(own: Any, parts: _Parts, dim: int, repeats: bool | None) -> Any:
-    """Return what outputs share that show one memory in one order: alike on ranks of one row and of several."""
-    before = math.prod(own.shape[:dim]) * (own.shape[dim] // parts.sizes[_run.rank] if repeats else 1)
-    others = [step for at, step in enumerate(own.stride()) if at != dim and own.shape[at] > 1]
-    extent = sum((n - 1) * step for n, step in zip(own.shape, own.stride(), strict=True))
-    extent = extent if others == sorted(others, reverse=True) else -id(own)
-    return own.data_ptr(), own.numel(), extent, before, own.dtype, own.requires_grad, own.is_conj()
-
-
-def _gathered(own: Any, parts: _Parts, dim: int, repeats: bool | None, known: Any = None) -> Any:
-    """Return the rows of all ranks, where this rank's are; ``known`` ones in its shape. A collective, but for these."""
+def _gathered(own: Any, parts: _Parts, dim: int, repeats: bool | None) -> Any:
+    """Return the rows of all ranks, where this rank's are. A collective."""
     each = own.shape[dim] // parts.sizes[_run.rank]
-    if known is not None:
-        return known.view(*own.shape[:dim], each * parts.rows, *own.shape[dim + 1 :])
     if repeats:
         joined = _apply(_GatherRows, own.unflatten(dim, (each, -1)), parts.sizes, 0, dim + 1)
         return joined.flatten(dim, dim + 1).clone()  # no view: it may be changed in place
