@@ -285,10 +285,8 @@ class Names(Tree):
                     if name == "plt":  # of a module that has imported it, by its usual name
                         return "matplotlib.pyplot"
                 alias = bindings[0].value if len(bindings) == 1 else None
-                if isinstance(alias, cst.Name | cst.Attribute):
-                    root = root_of(alias)
-                    if isinstance(root, cst.Name) and root.value in self.collected.imports:
-                        return self.qualified(alias)  # Config = trl.SFTConfig
+                if isinstance(alias, cst.Name | cst.Attribute) and self.is_of_import(alias):
+                    return self.qualified(alias)  # Config = trl.SFTConfig
                 return name
             case cst.Attribute(value=value, attr=attr):
                 inner = self.qualified(value)
@@ -296,9 +294,11 @@ class Names(Tree):
         return ""
 
     def _is_own(self, name: cst.Name) -> bool:
-        """Return whether a function or class of the notebook stands above a name, and all its imports below."""
-        own = any(self.order(found.node) < self.order(name) for found in self.definitions(name.value))
-        return own and all(item.order > self.order(name) for item in self._imported.get(name.value, ()))
+        """Return whether a function or class of the notebook binds a name last above it; no import here does."""
+        own = (getattr(d.node, "body", d.node) for d in self.definitions(name.value) if d.scope is None)
+        last = max((at for at in map(self.order, own) if at < self.order(name)), default=-1)
+        here = (i for i in self._imported.get(name.value, ()) if i.scope in (None, *self.parents(name)))
+        return last >= 0 and not any(last < item.order < self.order(name) for item in here)
 
     def our(self, name: str) -> str:
         """Return ``name``, prefixed with ``ddp_`` if the notebook already binds it to something else."""

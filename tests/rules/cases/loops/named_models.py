@@ -142,3 +142,36 @@ for i in range(9):
     (siren(grid) ** 2).sum().backward()
     opt.step()
 ddp.check_replicas()
+
+# case: a class of the notebook takes its name over from a library's, which a function imports once more
+from transformers import Trainer
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.optimizer = AdamW(model.parameters())
+    def train(self, rows):
+        for row in rows:
+            self.model(row).mean().backward()
+            self.optimizer.step()
+def of_library(model):
+    from transformers import Trainer
+    return Trainer(model)
+trainer = Trainer(llm)
+trainer.train(loader)
+# output
+from transformers import Trainer
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.optimizer = AdamW(model.parameters())
+        ddp.parallelize(model)  # nb2ddp: each rank computes its part of every batch
+    def train(self, rows):
+        for row in rows:
+            self.model(row).mean().backward()
+            self.optimizer.step()
+def of_library(model):
+    from transformers import Trainer
+    return Trainer(model)
+trainer = Trainer(llm)
+trainer.train(loader)
+ddp.check_replicas()
