@@ -52,10 +52,12 @@ def check_replicas(model: Any = None, result: _T | None = None) -> _T | None:
     if _run.world_size == 1 or _run.has_rows is not None:
         return result
     _checks.run_last()
+    # first: a sharded model is gathered no more after it
+    others = [find(model) for find in _run.of_loops]
     named = [] if model is None else model.named_parameters()
     trained = {("", name): value for name, value in named if value.requires_grad and not value.is_meta}
-    for find in _run.of_loops:
-        trained = {**find(model), **trained}
+    for found in others:
+        trained = {**found, **trained}
     trained = {key: value for key, value in trained.items() if not torch.nn.parameter.is_lazy(value)}
     whole = {key: value for key, value in trained.items() if not hasattr(value, "full_tensor")}
     digests = {key: value if isinstance(value, str) else _digest(value) for key, value in whole.items()}
