@@ -42,10 +42,9 @@ def optimizers(facts: Facts) -> list[cst.Call]:
 
 def _makes_optimizer(facts: Facts, call: cst.Call) -> bool:
     """Match ``torch.optim.Adam(...)``, ``make_optimizer(...)``, and ``opt = kind(...)`` beside ``opt.step()``."""
-    name = facts.qualified(call.func).rpartition(".")[2]
+    name, made = facts.qualified(call.func).rpartition(".")[2], facts.parent(call)
     if _OPTIMIZER.search(name or last_name(call.func) or cst_nodes.code_of(call.func)) is not None:
-        return True
-    made = facts.parent(call)
+        return not (isinstance(made, cst.Expr) and facts.called_functions(call))  # `optimizer_step(loss)`
     names = {last_name(target.target) for target in made.targets} if isinstance(made, cst.Assign) else set()
     return not names.isdisjoint(facts.once(_stepped)) and bool(given_models(facts, call))
 
@@ -176,8 +175,7 @@ def ends(facts: Facts, made: Iterable[cst.Call]) -> list[Statement]:
     places = [*dict.fromkeys(named)] or [s for s in facts.top_statements if trains(facts, s)]
     of = {c: [p for p in places if facts.contains(p, c)] for c in backward_calls(facts)}
     loops = [o for c in of for o in facts.loops(c) if of[c] and all(facts.contains(p, o) for p in of[c])]
-    steps = [*loops, *filter(None, map(facts.training_loop, of))]
-    return [p for p in places if not any(loop is not p and facts.contains(loop, p) for loop in steps)]
+    return [p for p in places if not any(loop is not p and facts.contains(loop, p) for loop in loops)]
 
 
 def trainings(facts: Facts, optimizer: cst.Call) -> Iterator[Statement]:

@@ -589,13 +589,13 @@ class Agent:
     def __init__(self):
         self.net = nn.Linear(8, 1)
         self.optimizer = AdamW(self.net.parameters())
-    def one_step(self, optimizer, loss):
+    def optimizer_step(self, optimizer, loss):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     def update(self, x):
         for i in range(20):
-            self.one_step(self.optimizer, self.net(x[i]).mean())
+            self.optimizer_step(self.optimizer, self.net(x[i]).mean())
 agent = Agent()
 for _ in range(3):
     agent.update(x)
@@ -605,13 +605,13 @@ class Agent:
         self.net = nn.Linear(8, 1)
         self.optimizer = AdamW(self.net.parameters())
         ddp.parallelize(self.net)  # nb2ddp: each rank computes its part of every batch
-    def one_step(self, optimizer, loss):
+    def optimizer_step(self, optimizer, loss):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     def update(self, x):
         for i in range(20):
-            self.one_step(self.optimizer, self.net(x[i]).mean())
+            self.optimizer_step(self.optimizer, self.net(x[i]).mean())
 agent = Agent()
 for _ in range(3):
     agent.update(x)
