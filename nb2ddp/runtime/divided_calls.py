@@ -126,7 +126,8 @@ class _Split:
             return self._compute_whole(args, kwargs)
         self.last = (parts, kind) if self.mode[1] else self.last
         if self.whole_model:
-            _say_once(f"parts of {type(self.whole_model()).__name__} are divided over the ranks")
+            name = type(self.whole_model()).__name__
+            _say_once(f"parts of {name} are divided over the ranks all the same, which saves time")
         if _is_power_of_two(self.calls):
             self.losses.note(joined[0], of_rank=joined[1])
         self.averaging.watch(joined[0])
