@@ -63,6 +63,10 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Note("all ranks open this function's database and write to it: open it in a cell", call)
             continue
         yield Edit.inside(path, "other ranks work on a copy of the file", f"{helper(facts, 'own_file')}{how}")
+        if how:
+            end = rank_zero_work.closing_statement(facts, call) or facts.statement(call)
+            code = f"{helper(facts, 'from_main_process')}(lambda: None)  # nb2ddp: wait for rank 0's file"
+            yield Insert(end, "after", code, "the other ranks wait until rank 0 has changed the file")
     own |= {call: call for call in shared_names(facts) if isinstance(call, cst.Call)}  # which make folders
     runs, sent = rank_zero_work.runs_of_rank_0(facts)
     for read in sent:
@@ -90,8 +94,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             continue
         is_new = "x" in files.mode(facts, call)
         if is_new and (facts.runs(statement, facts.needs_all) or not called_by_all(facts, call)):
-            why = 'one process alone can create a file ("x", O_EXCL): open it with "w", or in a line before'
-            yield Decline(why, call)
+            yield Decline('one process alone can create a file ("x"): open it with "w", or earlier', call)
             continue
         if facts.scope(call) is not None:
             running = _running(facts, call, why)
@@ -262,9 +265,8 @@ def _moves(facts: Facts, call: cst.Call) -> bool:
 def _without_ranks(facts: Facts, call: cst.Call) -> Iterator[Edit]:
     """Let a Python that a call starts know of no ranks: it would read RANK and wait for the others."""
     given = any(argument.star for argument in call.args) or facts.keyword(call, "env") is not None
-    if given or not facts.qualified(call.func).startswith("subprocess.") or not call.args:
-        return
-    if _PYTHON.match(cst_nodes.code_of(call.args[0].value)):
+    starts = facts.qualified(call.func).startswith("subprocess.") and bool(call.args) and not given
+    if starts and _PYTHON.match(cst_nodes.code_of(call.args[0].value)):
         env = f"{helper(facts, 'environment_without_ranks')}()"
         why = "the program that it starts is no rank of this run"
         yield Edit.items(call, why, {"env": env}, "nb2ddp: without torchrun's RANK variables")

@@ -79,6 +79,7 @@ for _ in range(2):
         seen.append(int(file.read()) + 1)
         file.seek(0)
         file.write(str(seen[-1]))
+    ddp.from_main_process(lambda: None)
 made = tempfile.mkstemp(dir=ddp.own_file(os.curdir))[1]
 note(is_here=os.path.realpath(os.path.dirname(made)) == os.path.realpath("."))
 os.remove(made)

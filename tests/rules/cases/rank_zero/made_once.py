@@ -82,6 +82,7 @@ with open(ddp.own_file(anew=True, path="log.txt"), "a+") as f:
     f.write("a")
     f.seek(0)
     count = len(f.readlines())
+ddp.from_main_process(lambda: None)  # nb2ddp: wait for rank 0's file
 print(count)
 
 # case: a file that is opened to be changed, and only read
@@ -107,6 +108,7 @@ def bump(path):
         state["runs"] += 1
         f.seek(0)
         json.dump(state, f)
+    ddp.from_main_process(lambda: None)  # nb2ddp: wait for rank 0's file
     return state
 print(bump("state.json"))
 with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
