@@ -8,8 +8,10 @@ import torch
 
 from nb2ddp.runtime.kept_values import (
     _GROWS,
+    _OF_ALL_MODULES,
     _SIMPLE,
     _is_array,
+    _is_record,
     _names,
     _of_modules,
     _own_parts,
@@ -21,6 +23,7 @@ from nb2ddp.runtime.run_state import _is_power_of_two
 
 _NONE_YET = object()
 _PLAIN_KINDS = frozenset({*_SIMPLE, types.FunctionType, types.MethodType})
+_LOOKED_INTO = (torch.Tensor, torch.nn.Module, dict, tuple, *_GROWS)  # whose parts count, each by itself
 _MOST_MODULES = 100  # whose attributes are looked at in each call, whoever has made their classes
 _MOST_ITEMS = 16  # of a container or a tensor of flags
 _MOST_NOTED = 16  # calls after each of which is looked
@@ -82,17 +85,25 @@ class _Settings:
         parts = [part for of in self.parts if (part := of()) is not None]
         yield ("modules",), [(type(p), getattr(type(p), "forward", None), p.training) for p in parts]
         for number, part in enumerate(parts if len(parts) <= _MOST_MODULES else ()):
-            plain = [pair for pair in vars(part).items() if type(pair[1]) in _PLAIN_KINDS]
-            yield from ((("model", number, name), value) for name, value in plain)
+            own = (pair for pair in vars(part).items() if pair[0] not in _OF_ALL_MODULES)
+            yield from ((("model", number, name), _which(value)) for name, value in own)
         roots = [*_of_modules(_own_parts(model)), *_names()]
         for place in (*roots, *_walk(roots, _is_tiny, map(id, parts), lists=False)):
             value = place.value
-            if type(value) in _PLAIN_KINDS:
-                yield place.path, value
-            elif isinstance(value, _GROWS) and len(value) <= _MOST_ITEMS:
+            if isinstance(value, (*_GROWS, dict)) and len(value) <= _MOST_ITEMS:
                 yield place.path, repr([x if isinstance(x, _SIMPLE) else id(x) for x in value])
             elif (isinstance(value, torch.Tensor) or _is_array(value)) and _is_tiny(place):
                 yield place.path, str(value.tolist())
+            elif place.path:
+                yield place.path, _which(value)
+
+
+def _which(value: Any) -> Any:
+    """Return a value that is plain; of an object its kind and identity, for another may take its place."""
+    is_number = type(value).__module__ == "numpy" and not _is_array(value)
+    if type(value) in _PLAIN_KINDS or _is_record(value) or is_number:
+        return value
+    return None if isinstance(value, _LOOKED_INTO) else (type(value), id(value))
 
 
 def _is_of_script(setting: Any) -> bool:
