@@ -168,7 +168,7 @@ def _step(note: Note, given: Mapping[tuple[int, int], Note]) -> Step:
     is_known = len(widths) == len(batches) and None not in widths
     if computed and is_known and len(computed) < (width := sum(widths)):
         places = _places(computed, rows) if rows is not None and len(rows) == width else None
-        count = len(computed)
+        count = None if computed == [None] else len(computed)
         indices, rows = _at(indices, places), _at(rows, places)
         counts = {name: _at(values, places) or () for name, values in counts.items() if len(values) == width}
     return Step(

@@ -57,6 +57,7 @@ class _Run:
         self.effect: str | None = None  # within a call that may have none, the one that it has
         # of a Trainer's step: the micro-batch under way, how many there are, whether its rows are divided
         self.micro_batch: tuple[int, int, bool] | None = None
+        self.micro_batches = 0  # of a Trainer's step that has begun; a rehearsal sets it back
         # what the part `dropout_rows`, where it is here, has for divided micro-batches
         self.dropout: Any = None
         # what the part `gathered_rows`, where it is here, has for losses that compare a batch's rows

@@ -61,6 +61,7 @@ class _Turns(_DividedSteps):
     def begin(self, samples: list[Any]) -> None:
         """Note the micro-batches of a step."""
         self.samples, self.next, self.notes, self.checked = samples, 0, {}, None
+        _run.micro_batches = len(samples)
 
     def release(self) -> None:
         """Drop what a step was and what it held, the Trainer, too: that ends where the notebook's does."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nb2ddp.rehearse.checks.data import batch, samples
+from nb2ddp.rehearse.checks.run import files
 from nb2ddp.rehearse.evidence import Evidence, Point
 from nb2ddp.rehearse.observed import Rank
 from nb2ddp.rehearse.runs import Run
@@ -78,3 +79,13 @@ def test_whole_batches_on_every_rank_are_right_but_said() -> None:
     assert (drawn.state, size.state, undivided) == ("passed", "passed", 1)
     assert "in 1 steps each rank computes all samples" in drawn.measured
     assert "all of them on each rank" in size.measured
+
+
+def test_plots_that_a_notebook_shows_are_files_of_the_script_alone() -> None:
+    def writing(*names: str) -> Rank:
+        notes = [{"kind": "write", "path": f"/run/{name}"} for name in names]
+        return Rank(0, notes, 0, 0.0, 0, "", "", Path("none"), Path("/run"))
+
+    run, one = Run("several", "script", Path("none"), Path("none"), 1), writing("model.pt")
+    for more, found in (("plot_1.png", []), ("other.png", ["other-files"])):
+        assert keys(files(Evidence(run, one, one, run, [writing("model.pt", more)]))) == found

@@ -9,9 +9,12 @@ from collections.abc import Iterator, Sequence
 from nb2ddp.rehearse.evidence import Evidence, Fault, Point, relative
 from nb2ddp.rehearse.observed import Rank
 
-_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w])|\bnan\b|\binf\b")
+_UNIT = r"(?:ms|s|secs?|seconds?|mins?|minutes?|h|hours?|it/s)\b"  # of a time
+_NUMBER = re.compile(
+    rf"(?<![\w.])[-+]?(?>(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?=\W|$|{_UNIT})|\bnan\b|\binf\b"
+)
 _VARIES = re.compile(r"runtime|per_second|_time$|flos|memory|num_tokens")  # what differs from run to run
-_UNIT_OF_TIME = re.compile(r"\s*(?:ms|s|secs?|seconds?|mins?|minutes?|h|hours?|it/s)\b")
+_UNIT_OF_TIME = re.compile(rf"\s*{_UNIT}")
 _TIME = re.compile(r"(?i)\b(?:time|took|elapsed|eta)\b\W{0,3}$")  # what stands before a time
 _TOLERANCE = 2e-3
 _ROUNDED = 1e-4  # the last digit of a loss that a Trainer logs

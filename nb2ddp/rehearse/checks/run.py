@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from nb2ddp.ddp_folder import SCRIPT
@@ -12,6 +13,7 @@ AUTOMATIC = frozenset({"auto", "balanced", "balanced_low_0", "sequential"})
 """The values of device_map that spread one model over several GPUs."""
 
 _PER_RANK = "rng_state"  # a Trainer's checkpoint keeps one for each rank
+_SHOWN = re.compile(r"plot_\d+\.(png|html)")  # in the script, what a notebook shows below a cell
 
 
 def files(evidence: Evidence) -> Point:
@@ -40,7 +42,7 @@ def files(evidence: Evidence) -> Point:
 
 
 def _shared_files(rank: Rank) -> list[str]:
-    return [name for name in rank.written if _PER_RANK not in name]
+    return [name for name in rank.written if _PER_RANK not in name and not _SHOWN.fullmatch(name)]
 
 
 def ends(evidence: Evidence) -> Point:
@@ -172,7 +174,7 @@ def plain(evidence: Evidence) -> Point:
     elif exact and not ends_alike:
         sentence = "in one process its parameters are not the notebook's, to the bit"
         faults.append(Fault("plain-differs", sentence))
-    elif exact and (odd := sorted(set(rank.written) ^ set(one.written))):
+    elif exact and (odd := sorted({*_shared_files(rank)} ^ {*_shared_files(one)})):
         sentence = f"in one process it and the notebook do not write the same files: {some(odd)}"
         faults.append(Fault("plain-differs", sentence))
     equal = f", parameters {'' if ends_alike else 'not '}equal" * exact

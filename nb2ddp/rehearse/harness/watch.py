@@ -100,7 +100,7 @@ def _backward(original: Callable[..., Any], tensor: Any, *arguments: Any, **opti
         places, computed = _taken()
         if _latest is not None and not places:  # rows that were changed on their way: one batch after another
             places = [(_latest.nb2ddp_number, _latest.nb2ddp_used + turn)]
-            computed = computed or [None] * is_divided
+            computed = computed or [None] * is_divided  # some rows, nobody knows how many
         _step.batches += [place for place in places if place not in _step.batches]
         _step.computed += computed
         if _latest is not None and not _step.turns:
@@ -150,7 +150,8 @@ def _module_called(original: Callable[..., Any], self: Any, *inputs: Any, **opti
         return original(self, *inputs, **options)
     digests = samples.rows_of_call(inputs, options)
     is_ddp = isinstance(self, torch.nn.parallel.DistributedDataParallel)
-    call = _Call(_batch_of(digests), digests, is_ddp or self in getattr(run, "divided", ()))
+    is_divided = is_ddp or self in getattr(run, "divided", ()) or (_micro_batch() or (0, 0, False))[2]
+    call = _Call(_batch_of(digests), digests, is_divided)
     if call.given is not None or call.is_divided:
         _called.append(call)
     _hidden.called = True
@@ -200,6 +201,9 @@ def _after_step(optimizer: Any, arguments: Any, options: Any) -> None:
     if not notes.is_rank():
         return
     done, _step = _step, _Step()
+    run = notes.runtime()
+    if turns := getattr(run, "micro_batches", None):
+        done.turns, run.micro_batches = turns, 0  # this rank may have computed none of them
     if _latest is not None:
         _latest.nb2ddp_used += done.turns
     _steps += 1
