@@ -59,7 +59,7 @@ def batch_code(given: Mapping[str, cst.BaseExpression]) -> list[str]:
 # Trainers of language models, whose losses the libraries weigh by the tokens of all ranks.
 OF_TEXT = re.compile(r"SFT|PO|KTO|RLOO|NashMD|BCO|GKD|Unsloth")
 # Trainers that sample completions in each step: the ranks divide the prompts, and the libraries must know of them.
-_GENERATING = re.compile(r"GRPO|RLOO|OnlineDPO|NashMD|XPO|PPO")
+GENERATING = re.compile(r"GRPO|RLOO|OnlineDPO|NashMD|XPO|PPO")
 
 
 def libraries_know_ranks(facts: Facts, strategy: str) -> bool:
@@ -77,7 +77,7 @@ def _generates(facts: Facts) -> bool:
         made = [call.func for call in facts.live_calls if facts.is_trainer_class(call.func)]
         made = made or [call.func for call in facts.live_calls if makes_arguments(facts, call)]
         names += [facts.qualified(name).rpartition(".")[2] for name in made]
-    return any(_GENERATING.search(name) for name in names)
+    return any(GENERATING.search(name) for name in names)
 
 
 def sets_later(facts: Facts, call: cst.Call) -> bool:
@@ -87,10 +87,8 @@ def sets_later(facts: Facts, call: cst.Call) -> bool:
         return cst_nodes.string_value(call.args[1].value) in DEFAULTS
     if not any(facts.keyword(call, key) for key in DEFAULTS):
         return False
-    if name in ("dataclasses.replace", "copy.replace"):
-        return True
-    made = facts.bound(call.func)
-    return isinstance(made, cst.Call) and facts.qualified(made.func) == "functools.partial"
+    replaces, made = name in ("dataclasses.replace", "copy.replace"), facts.bound(call.func)
+    return replaces or (isinstance(made, cst.Call) and facts.qualified(made.func) == "functools.partial")
 
 
 def _given(facts: Facts, node: cst.Call | cst.Dict) -> dict[str, cst.BaseExpression]:

@@ -29,6 +29,7 @@ from nb2ddp.analysis.training_arguments import (
     ACCUMULATION,
     BATCH,
     DEFAULTS,
+    GENERATING,
     GENERATING_STEPS,
     GENERATIONS,
     GENERATIONS_DEFAULT,
@@ -54,9 +55,13 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     made = [(node, given) for node, given in recipes(facts) if not facts.is_after_training(node)]
     yield from _own_loaders(facts)
     for call in facts.train_calls if options.strategy == "ddp" else ():
-        if not OF_TEXT.search(facts.trainer_class(facts.trained(call)) or "SFT"):
-            why = "beside one that generates, this Trainer's losses are another run's: train it in its own notebook"
-            yield Decline(why, call)
+        kind, why = facts.trainer_class(facts.trained(call)), "beside one that generates, this Trainer's"
+        if kind and not OF_TEXT.search(kind):
+            yield Decline(f"{why} losses are another run's: train it in its own notebook", call)
+        elif kind and not GENERATING.search(kind):
+            yield Note(
+                f"{why} accuracies and uneven steps are another run's: train it in its own notebook", call
+            )
     if options.batch == "preserve":
         yield from _read_back(facts, made)
     yield from _out_of_sight(facts, bool(made))
@@ -100,11 +105,8 @@ def _share_call(
     in_group = [groups] if generates(facts, node, given) else []
     arguments = ", ".join([*values, *(f"num_generations={number}" for number in in_group)])
     code = f"{names[BATCH]}, {names[ACCUMULATION]} = {helper(facts, 'share_batch')}({arguments})"
-    line, why = (
-        f"{code}  # nb2ddp: the notebook's batch, split",
-        "the notebook's batch is split over the ranks",
-    )
-    return Insert(facts.statement(node), "before", line, why, Batch.of(*values, *in_group))
+    code, why = f"{code}  # nb2ddp: the notebook's batch, split", "the notebook's batch is split over ranks"
+    return Insert(facts.statement(node), "before", code, why, Batch.of(*values, *in_group))
 
 
 def _out_of_sight(facts: Facts, any_in_sight: bool) -> Iterator[Finding]:
