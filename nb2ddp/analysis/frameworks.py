@@ -127,12 +127,12 @@ _TRAINER = re.compile(r"(?<!pre)train(?!ed)|runner|learner|engine|solver|agent",
 _PREPARES = re.compile(
     r"(?:Label|Hot|Ordinal|Target)Encoder|Scaler|[Pp]reprocess|(?:Norm|Stand|Token|Vector)\w*i[sz]"
 )
-_METHODS = "sft|dpo|grpo|kto|ppo|orpo"
+_METHODS = "sft|dpo|grpo|kto|ppo|orpo|lora|dreambooth"
 _OTHER = (
     "(?!.*(?:convert|merge|export|quanti|infer|eval|generat|prepar|process|split|download|clean|serve|demo"
     "|(?<![a-z])(?:app|tests?)(?![a-z])))"
 )
-_TRAINS = re.compile(rf"(?i)train|fine[-_]?tun|^{_OTHER}(?:.*[^a-z])?(?:{_METHODS}|lora|dreambooth|run_\w+)")
+_TRAINS = re.compile(rf"(?i)(?:train|fine[-_]?tun)(?!ed)|^{_OTHER}(?:.*[^a-z])?(?:{_METHODS}|run_\w+)")
 _SUBCOMMAND = re.compile(rf"(?i){_OTHER}.* (?:fit|(?:pre)?train|fine[-_]?tune|{_METHODS})")
 _PYTHON = re.compile(r"(?:.*/)?(?:python[\d.]*|\{sys\.executable\}|ipython|%run)$")
 _FILES = libraries.ASKING_PROGRAMS | frozenset(
@@ -325,10 +325,13 @@ def _is_training(words: list[str]) -> bool:
         after = [" ".join(pair) for pair in pairwise(words) if pair[0].endswith(tuple(named[:1]))]
         trains = any(_TRAINS.search(word) or word.startswith("torch.distributed.") for word in named)
         return trains or any(map(_SUBCOMMAND.fullmatch, after))
-    if any(" ".join(words[:2]).startswith(start) for start, _ in COMMANDS[:5]) or program in ("bash", "sh"):
-        return any(map(_TRAINS.search, takewhile(lambda word: word[:1] != ">", words[1:])))
-    plain = [word for word in words[1:3] if "." not in word and "/" not in word]
-    return any(_TRAINS.search(word) for word in (program, *plain))
+    if any(" ".join(words[:2]).startswith(start) for start, _ in COMMANDS[:6]) or program in ("bash", "sh"):
+        words = [*takewhile(lambda word: word[:1] != ">", words)]
+        last = next((n for n, word in enumerate(words) if word.endswith((".py", ".sh"))), len(words))
+        own = [*words[1 : last + 1], *(word for word in words[last + 1 :] if word[:2] == "--")]
+        return any(map(_TRAINS.search, own)) or bool(_SUBCOMMAND.fullmatch(" ".join(words[last : last + 2])))
+    commands = takewhile(re.compile(r"[^-./][^./]*").fullmatch, words[1:3])
+    return any(map(_TRAINS.search, (program, *commands)))
 
 
 def _module(words: list[str]) -> list[str]:

@@ -175,9 +175,7 @@ def _writes_somewhere(facts: Facts, call: cst.Call) -> bool:
     if method in libraries.WRITING_METHODS:
         if method in libraries.WRITING_WITH_PATH and cst_nodes.given(call, 0, "path_or_buf", "buf") is None:
             return False
-        kind = facts.kind(
-            facts.owner(call)
-        )  # which write once; others wait for a Trainer that is about to train
+        kind = facts.kind(facts.owner(call))  # which write once; others wait for a Trainer about to train
         late = facts.order(call) > min(map(facts.order, facts.collective_statements), default=0)
         return kind != "accelerator" and not (kind == "trainer" and late)
     if name == libraries.LOG_SINK:

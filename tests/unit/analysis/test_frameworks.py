@@ -128,6 +128,12 @@ TRAINS: dict[str, tuple[list[str], str]] = {
     "Accelerate's": (["!accelerate launch train_dreambooth.py"], "give it --multi_gpu --num_processes 2"),
     "torchrun on two": (["!torchrun --nproc_per_node=2 finetune.py"], "and trains in 2 as it is"),
     "torchrun": (["!torchrun --nproc_per_node 1 finetune.py"], "give it --nproc_per_node 2"),
+    "torchtune's, behind an option": (
+        ["!tune run --nproc_per_node 1 full_finetune"],
+        "whose name has `distributed`",
+    ),
+    "a script that a launcher gives a command": (["!accelerate launch main.py train"], "give it --multi_gpu"),
+    "a script that a launcher gives an option": (["!deepspeed main.py --do_train"], "give it --num_gpus 2"),
     "another command": (
         ["!autotrain llm --train"],
         "for several GPUs see its own documentation",
@@ -155,6 +161,10 @@ NOTHING: dict[str, list[str]] = {
     "scripts that prepare data": [
         "!python run_preparing_data.py\n!python run_splitting_dataset.py train\n!python -m run_tests",
         "!python prepare.py train\n!python app.py sft\n!bash run_server.sh",
+    ],
+    "commands that get what training has left": [
+        "!tool.export_onnx --model_path training_output\n!tool show trained\n!tool --weights train_3",
+        "!accelerate launch infer.py --model training_output\n!bash show.sh train.log\n!python use_finetuned.py",
     ],
     "an install": ["!pip install git+https://x.org/trainer"],
     "a chat": ["from openai import OpenAI", "OpenAI().chat.completions.create(model='m')"],
