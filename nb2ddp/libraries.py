@@ -125,7 +125,7 @@ CACHED_FUNCTIONS = DATASET_FUNCTIONS | frozenset(
 )
 # Functions and classes of libraries that download by their name, or always do, and find the files again afterwards.
 DOWNLOADS = re.compile(
-    r"^(?!google\.colab\.).*\.(?:\w*_)?download(?:_\w+)?$|\.(?:get_file|untar_data|cached_path)$|^torch\.hub\.(?:load|list|help)$"
+    r"^(?!google\.colab\.).*\.(?:\w*_)?download(?:_\w+)?$|\.(?:get_file|get_(?:mutable_)?local_copy|untar_data|cached_path)$|^torch\.hub\.(?:load|list|help)$"
     r"|^torchtext\.vocab\.(?:GloVe|FastText|CharNGram)$|^sentence_transformers\.util\.http_get$|^sklearn\.datasets\.fetch_\w+$"
     r"|^(?:keras|torch_geometric|torchtext(?:\.\w+)?)\.datasets\.(?!\w+\.\w+\.)|\b[a-z]\w*\.load_data(?:set)?s?(?:_\w+)?$"
 )
@@ -463,6 +463,10 @@ SYSTEM_NUMBERS = frozenset(
 )
 # Packages that keep a run's figures; W&B's, MLflow's and TensorBoard's have rules of their own.
 TRACKERS = frozenset("comet_ml neptune clearml aim swanlab trackio visdom".split())
+# Their functions and methods that only read, of a run that is named, or of what such a one gives.
+READS_RUN = re.compile(
+    r"(?:get|load|fetch|query|list)(?:_(?!\w*(?:run|experiment|current|global|logger)\b)\w+)?|API|APIExperiment"
+)
 # Methods and attributes of their runs whose values rank 0 can send.
 SENT_OF_RUN = re.compile(
     r"(?:get_)?(?:\w+_)?(?:id|key|hash|url|name|dir|path|parameters(?:_as_dict)?)|fetch\w*|connect(?:_configuration)?"

@@ -189,9 +189,7 @@ def _callers(facts: Facts, function: cst.FunctionDef) -> Sequence[cst.Call]:
     found = found or [call for call in others if facts.method(call) == name]  # of each of several classes
     if not found:  # getattr(callback, event)(), which may be of any method
         made = ((call, call.func) for call in others if isinstance(call.func, cst.Call))
-        got = (
-            (c, cst_nodes.given(maker, 1)) for c, maker in made if facts.qualified(maker.func) == "getattr"
-        )
+        got = ((c, cst_nodes.given(of, 1)) for c, of in made if facts.qualified(of.func) == "getattr")
         found = [c for c, event in got if event is not None and cst_nodes.string_value(event) is None]
     return [call for call in found if not facts.is_after_training(call)]
 

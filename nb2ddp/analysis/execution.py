@@ -210,10 +210,8 @@ class Execution(Calls):
         gives = any(map(libraries.GIVES_DATA.fullmatch, of_libraries))
         if not gives or any(self.carries(value, Execution._is_data) for value in values):
             return False
-        steps = map(
-            self.training_loop, filter(self.is_backward, self.live_calls)
-        )  # in each the ranks would wait
-        return set(steps).isdisjoint(self.loops_to(call))
+        steps = map(self.training_loop, filter(self.is_backward, self.live_calls))
+        return set(steps).isdisjoint(self.loops_to(call))  # in each the ranks would wait
 
     def _is_data(self, node: cst.CSTNode) -> bool | None:
         """Label what is no number, text, path, transform, nor made of these: what is read or computed."""

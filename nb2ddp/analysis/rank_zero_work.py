@@ -17,7 +17,7 @@ from nb2ddp.analysis import files, modules
 from nb2ddp.analysis.common_paths import called_by_all, changes_state
 from nb2ddp.analysis.facts import Facts, asked_once
 from nb2ddp.source import cst_nodes
-from nb2ddp.source.cells import Statement
+from nb2ddp.source.cells import Statement, last_name
 from nb2ddp.source.shell_text import is_install
 
 WRITES = "only rank 0 writes"
@@ -196,11 +196,16 @@ def _saves(facts: Facts, call: cst.Call) -> bool:
 
 
 def tracks(facts: Facts, call: cst.Call, packages: Collection[str] = libraries.TRACKERS) -> bool:
-    """Match ``trackio.init(...)`` and ``run.log(...)``; no callback yet, nor the block ``with run.train():``."""
+    """Match ``trackio.init(...)`` and ``run.log(...)``; no callback yet, nor the block ``with run.train():``.
+
+    What asks a tracker for another run, as ``Task.get_task(id)`` does, or that run for a value, only reads.
+    """
     name = facts.qualified(call.func)
     names = isinstance(facts.parent(call), cst.WithItem) and not facts.is_of_import(call.func)
     made_by = () if names else (name, *facts.origins(facts.owner(call) or call.func))
-    return not name.endswith("Callback") and any(made.partition(".")[0] in packages for made in made_by)
+    known = [made.rpartition(".")[2] for made in made_by if made.partition(".")[0] in packages]
+    reads = all(map(libraries.READS_RUN.fullmatch, (*known, last_name(call.func))))
+    return bool(known) and not (reads or name.endswith("Callback"))
 
 
 @asked_once

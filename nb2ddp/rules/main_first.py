@@ -78,22 +78,19 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 def _kept_look(facts: Facts, call: cst.Call) -> cst.BaseExpression | None:
     """Return ``len(os.listdir(x))`` whose value is read outside of tests, too; of ``all(exists(f) for f in x)`` all."""
-    line, comprehensions = facts.statement(call), cast("list[cst.BaseComp]", list(facts.loops_to(call)))
-    is_line = isinstance(line, cst.SimpleStatementLine) and all(
-        facts.contains(line, c) for c in comprehensions
-    )
+    line, loops = facts.statement(call), cast("list[cst.BaseComp]", list(facts.loops_to(call)))
+    is_line = isinstance(line, cst.SimpleStatementLine) and all(facts.contains(line, loop) for loop in loops)
     if not (is_line and files.is_file_test(facts, call) and called_by_all(facts, call)):
         return None  # a branch, or a loop of which a rank may go round more often
-    items = [getattr(c, name, None) for c in comprehensions for name in ("elt", "key", "value")]
+    items = [getattr(loop, name, None) for loop in loops for name in ("elt", "key", "value")]
     calls = [c for item in items if item for c in facts.calls_in(item)]
-    plain = all(
-        files.is_file_test(facts, c) or facts.qualified(c.func).startswith(("len", "os.path.")) for c in calls
-    )
+    names = (facts.qualified(c.func) for c in calls if not files.is_file_test(facts, c))
+    plain = all(name.startswith(("len", "os.path.")) for name in names)
     if not plain or any(isinstance(item, cst.Lambda) for item in items):
         return None  # what is made of each file may be large, or nothing that can be sent
     uses = (use for b in facts.bindings_in(line) for use in facts.loads_of(b.name))
     kept = any((of := facts.around(use, cst.If)) is None or not facts.contains(of.test, use) for use in uses)
-    whole = [call, *comprehensions][-1]  # no rank can send a generator
+    whole = [call, *loops][-1]  # no rank can send a generator
     sent = facts.around(whole, cst.Call) if isinstance(whole, cst.GeneratorExp) else whole
     return sent if kept or facts.nodes(cst.Return, within=line) else None
 

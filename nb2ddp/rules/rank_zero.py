@@ -69,12 +69,16 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Insert(end, "after", code, "the other ranks wait until rank 0 has changed the file")
     own |= {call: call for call in shared_names(facts) if isinstance(call, cst.Call)}  # which make folders
     runs, sent = rank_zero_work.runs_of_rank_0(facts)
+
+    def is_of_run(_: Facts, node: cst.CSTNode) -> bool | None:
+        return node in runs or (False if node in sent else None)
+
     for read in sent:
         yield from deferring(facts, read, "only rank 0 has a run, and all ranks get what is read of it")
     for run in runs:  # of `Task.current_task().get_logger()`, the first call
         opens = next((c.func for c in facts.calls_in(run.func) if facts.is_of_import(c.func)), run.func)
         own |= dict.fromkeys((run, *facts.calls_in(run.func)), opens)
-        if not facts.is_made_of(run.func, runs):
+        if not facts.carries(run.func, is_of_run):
             yield Edit.inside(opens, "only rank 0 has a run", helper(facts, "on_main_process"))
     changing = (call for call in facts.live_calls if rank_zero_work.changes_server(facts, call))
     if (first := next(filterfalse(facts.is_after_training, changing), None)) is not None:
@@ -83,7 +87,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         why, statement = rank_zero_work.why_alone(facts, call), facts.statement(call)
         if why is None or call in own or facts.is_after_training(call) or facts.top_statement(call) in gone:
             continue
-        if facts.is_made_of(call.func, runs) or not generating.isdisjoint((statement, *facts.parents(call))):
+        around = {statement, *facts.parents(call)}
+        if facts.carries(call.func, is_of_run) or around & generating:
             continue
         if modules.runs(facts, call, modules.trains):
             yield Note(_WITH_MODELS, call)

@@ -37,9 +37,8 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for value in shared_names(facts):
         lines = [call for call in facts.parents(value) if isinstance(facts.parent(call), cst.Expr)]
         alone = any(facts.runs(statement, set(facts.calls_in(value)).__contains__) for statement in by_one)
-        if not alone and not any(
-            isinstance(c, cst.Call) and rank_zero_work.why_alone(facts, c) for c in lines
-        ):
+        alone |= any(isinstance(c, cst.Call) and bool(rank_zero_work.why_alone(facts, c)) for c in lines)
+        if not alone:
             why = "every rank must have the same name"
             yield from deferring(facts, value, why, wanted=lambda part: any(facts.calls_in(part)))
     for node in facts.nodes(cst.Import, cst.ImportFrom):

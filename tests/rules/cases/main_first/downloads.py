@@ -18,6 +18,14 @@ path = kagglehub.dataset_download("me/data")
 with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
     path = kagglehub.dataset_download("me/data")
 
+# case: a data set that a tracker keeps
+from clearml import Dataset
+path = Dataset.get(dataset_name="rows").get_local_copy()
+# output
+from clearml import Dataset
+with ddp.main_process_first():  # nb2ddp: rank 0 prepares the data, the others read its cache
+    path = Dataset.get(dataset_name="rows").get_local_copy()
+
 # case: a data set of torchvision
 rows = datasets.MNIST("data", train=True, download=True)
 # output

@@ -255,6 +255,31 @@ with experiment.train():
     trainer = SFTTrainer(model, train_dataset=rows)
     trainer.train()
 
+# case: a run that is asked for by its name, and read, and data that a tracker keeps
+import comet_ml
+from clearml import Dataset, Task
+task = Task.init("p", "t")
+settings = task.connect({"source": "a"})
+source = Task.get_task(settings["source"])
+rows = load(source.artifacts["rows"].get())
+scores = comet_ml.API().get_metrics("b")
+folder = Dataset.get(dataset_name="c").get_local_copy()
+task.get_logger().report_text("begins")
+source.upload_artifact("lengths", [1])
+# output
+import comet_ml
+from clearml import Dataset, Task
+task = ddp.on_main_process(Task.init)("p", "t")
+settings = ddp.from_main_process(lambda: task.connect({"source": "a"}))
+source = Task.get_task(settings["source"])
+rows = load(source.artifacts["rows"].get())
+scores = comet_ml.API().get_metrics("b")
+folder = Dataset.get(dataset_name="c").get_local_copy()
+task.get_logger().report_text("begins")
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        source.upload_artifact("lengths", [1])
+
 # case: one that a function returns
 import comet_ml
 def opened():
