@@ -42,7 +42,7 @@ class Names(Tree):
     def binding(self, name: cst.CSTNode | None) -> Binding | None:
         """Return the binding that a use of a name sees: the last live one before it, inner scopes first.
 
-        None for what is no name.
+        None for what is no name, and where an import comes last.
         """
         if not isinstance(name, cst.Name):
             return None
@@ -54,13 +54,15 @@ class Names(Tree):
             if local and (scope is own or not isinstance(scope, cst.ClassDef)):  # methods do not see these
                 return local[bisect.bisect_left(local, here, key=_order) - 1]  # the last if none is before
             scope = self.scope(scope)
+        imports = (i for i in self._imported.get(name.value, ()) if own is not None or i.order < here)
+        last = max((i.order for i in imports if self.is_certain(i.node)), default=-1)
         live = homes.get(None, ())
         if own is not None:
-            return live[-1] if live else None
+            return live[-1] if live and live[-1].order > last else None
         for index in range(bisect.bisect_left(live, here, key=_order) - 1, -1, -1):
             node = live[index].node
             if not self.contains(node.iter if isinstance(node, cst.For) else node, name):
-                return live[index]
+                return live[index] if live[index].order > last else None
         return None
 
     def _homes(self, name: str) -> dict[Scope | None, list[Binding]]:

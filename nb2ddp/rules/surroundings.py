@@ -43,9 +43,7 @@ _TOKENS = {"huggingface_hub": "HF_TOKEN", "wandb": "WANDB_API_KEY"}
 _SERVING = re.compile(r"launch|serve|start|run|listen|bind|spawn", re.IGNORECASE)
 _PORT = re.compile(r"(?:.*_)?port", re.IGNORECASE)
 # Paths that no other machine has; what lies beside the notebook, `push` finds.
-_LOCAL = re.compile(
-    r"(?:/(?:content(?!/g?drive$)|g?drive|home|Users|media|mnt)/|/root/(?!\.)|[A-Za-z]:[\\/]).+"
-)
+_LOCAL = re.compile(r"(?:/(?:content(?!/g?drive$)|g?drive|home|Users|media|mnt)/|/root/(?!\.)|\w:[\\/]).+")
 # Names that IPython binds as cells run.
 _RECORDS = frozenset("_ __ ___ _i _ii _iii _oh _ih _dh In Out _exit_code".split())
 

@@ -42,6 +42,11 @@ def bound(facts: Facts, name: str) -> str | None:
         (["def f():\n    x = 1\n    def g():\n        use(x)"], "1"),
         (["x = 1\nf = lambda x: use(x)"], None),
         (["x = 1\nf = lambda y: use(x)"], "1"),
+        (["x = 1", "import x\nuse(x)"], None),
+        (["import x", "x = 1\nuse(x)"], "1"),
+        (["x = 1", "if flag:\n    import x\nuse(x)"], "1"),
+        (["x = 1", "def f():\n    import x\nuse(x)"], "1"),
+        (["def f():\n    use(x)", "x = 1", "import x"], None),
     ],
 )
 def test_a_use_sees_the_binding_that_a_notebook_has_there(cells: list[str], value: str | None) -> None:

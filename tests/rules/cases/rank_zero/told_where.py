@@ -280,6 +280,23 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         source.upload_artifact("lengths", [1])
 
+# case: a tracker's run that takes the name of its module, in two cells
+import visdom as plots
+plots = plots.Visdom(env="a")
+plots.text("begins")
+# %%
+import visdom as plots
+plots = plots.Visdom(env="b")
+plots.text("begins")
+# output
+import visdom as plots
+plots = ddp.on_main_process(plots.Visdom)(env="a")
+plots.text("begins")
+# %%
+import visdom as plots
+plots = ddp.on_main_process(plots.Visdom)(env="b")
+plots.text("begins")
+
 # case: one that a function returns
 import comet_ml
 def opened():
