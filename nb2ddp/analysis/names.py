@@ -42,20 +42,22 @@ class Names(Tree):
     def binding(self, name: cst.CSTNode | None) -> Binding | None:
         """Return the binding that a use of a name sees: the last live one before it, inner scopes first.
 
-        None for what is no name, and where an import comes last.
+        None for what is no name, and where an import comes last, or is one of an inner scope.
         """
         if not isinstance(name, cst.Name):
             return None
         here = self.order(name)
-        homes = self._homes(name.value)
+        homes, imports = self._homes(name.value), self._imported.get(name.value, ())
         own = scope = self.scope(name)
         while scope is not None:
             local = homes.get(scope)
             if local and (scope is own or not isinstance(scope, cst.ClassDef)):  # methods do not see these
                 return local[bisect.bisect_left(local, here, key=_order) - 1]  # the last if none is before
+            if any(i.scope is scope for i in imports):
+                return None
             scope = self.scope(scope)
-        imports = (i for i in self._imported.get(name.value, ()) if own is not None or i.order < here)
-        last = max((i.order for i in imports if self.is_certain(i.node)), default=-1)
+        seen = (i for i in imports if i.scope is None and not self.is_dead(i.node))
+        last = max((i.order for i in seen if own is not None or i.order < here), default=-1)
         live = homes.get(None, ())
         if own is not None:
             return live[-1] if live and live[-1].order > last else None
@@ -279,7 +281,9 @@ class Names(Tree):
         match node:
             case cst.Name(value=name):
                 if targets := self.collected.imports.get(name):
-                    return name if self.definitions(name) and self._is_own(node) else targets[-1]
+                    own = self.binding(node) if self.definitions(name) else None
+                    is_own = own is not None and isinstance(own.node, cst.FunctionDef | cst.ClassDef)
+                    return name if is_own else targets[-1]
                 bindings = self.bindings(name)
                 for module in () if bindings else self.collected.stars:
                     if name in libraries.STAR_EXPORTS.get(module.partition(".")[0], ()):
@@ -294,13 +298,6 @@ class Names(Tree):
                 inner = self.qualified(value)
                 return f"{inner}.{attr.value}" if inner else ""
         return ""
-
-    def _is_own(self, name: cst.Name) -> bool:
-        """Return whether a function or class of the notebook binds a name last above it; no import here does."""
-        own = (getattr(d.node, "body", d.node) for d in self.definitions(name.value) if d.scope is None)
-        last = max((at for at in map(self.order, own) if at < self.order(name)), default=-1)
-        here = (i for i in self._imported.get(name.value, ()) if i.scope in (None, *self.parents(name)))
-        return last >= 0 and not any(last < item.order < self.order(name) for item in here)
 
     def our(self, name: str) -> str:
         """Return ``name``, prefixed with ``ddp_`` if the notebook already binds it to something else."""

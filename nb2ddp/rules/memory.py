@@ -33,10 +33,7 @@ from nb2ddp.source import cst_nodes
 _PER_BILLION = {4: 0.65, 8: 1.1, 16: 1.87, 32: 3.73}
 _REST = 2.0  # GiB: CUDA itself, the adapter with its optimizer, activations of a small batch
 _LOADING = 0.5  # GiB: CUDA itself
-_QUANTIZED = {
-    4: re.compile(r"4[-_]?bit|int4|awq|gptq|mxfp4|nf4", re.I),
-    8: re.compile(r"8[-_]?bit|fp8", re.I),
-}
+_QUANTIZED = {4: re.compile("(?i)4[-_]?bit|int4|awq|gptq|mxfp4|nf4"), 8: re.compile("(?i)8[-_]?bit|fp8")}
 _WIDTHS = {"float16": 16, "bfloat16": 16, "half": 16, "float32": 32, "float": 32}
 
 
