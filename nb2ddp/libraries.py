@@ -326,6 +326,8 @@ WORKERS = {
     "multiprocessing.Pool concurrent.futures.ProcessPoolExecutor joblib.Parallel": "process",
 }
 WORKERS = {name: where for names, where in WORKERS.items() for name in names.split()}
+# Functions that count the GPUs that a process sees: in a rank one.
+COUNTS_GPUS = re.compile(r"(?i)(?:gpu|device)s?_?counts?$|n(?:um)?_(?:gpu|device)s?$")
 # What torchrun tells each rank through its environment; the script takes it out.
 LAUNCH_VARIABLES = frozenset("RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split())
 # Functions of torch.distributed that differ between ranks, or tell how many there are.

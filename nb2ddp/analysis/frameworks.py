@@ -78,6 +78,7 @@ FRAMEWORKS = (
     Framework("Colossal-AI", "colossalai.*", "", "colossalai.launch* colossalai.initialize colossalai.booster.Booster", "it runs on two GPUs as a script that is started with `colossalai run --nproc_per_node 2 script.py`"),
     Framework("PyTorch/XLA", "torch_xla.*", "", "torch_xla.*spawn torch_xla.launch torch_xla.*xla_device torch_xla.device torch_xla.*optimizer_step", "it trains on a TPU, and nb2ddp converts training on CUDA GPUs; on a TPU its own launch() runs a process on each core"),
     Framework("FSDP", "", "", "torch.distributed.fsdp.*FullyShardedDataParallel torch.distributed.fsdp.*fully_shard torch.distributed._composable.fsdp.fully_shard", f"it shards the model over processes of its own: start it as a script with {_TORCHRUN}; nb2ddp's --strategy fsdp shards a Trainer's model"),
+    Framework("a pipeline over several GPUs", "", "", "torch.distributed.pipeline*.*Pipe torch.distributed.pipelining.* torch.distributed.rpc.init_rpc torchgpipe.GPipe fairscale.nn.Pipe", "it spreads one model over them; nb2ddp converts a loop whose whole model is on one GPU"),
     Framework("processes that it starts itself", "", "", "torch.multiprocessing.spawn torch.multiprocessing.start_processes torch.multiprocessing.spawn.*", "where they train with DDP there is nothing to convert: give their number, and run its code as a script"),
     Framework("Opacus", "opacus.*", "make_private make_private_with_epsilon", "", "its noise belongs to the gradients of single samples, which DDP would average first; for several GPUs it has a DifferentiallyPrivateDistributedDataParallel of its own, in a script under torchrun"),
     Framework("TensorFlow", "tensorflow.* tf_keras.* transformers.TF*", "fit fit_generator train_on_batch apply_gradients minimize", "tensorflow.GradientTape", "make and compile the model under tf.distribute.MirroredStrategy().scope() for several GPUs", beside="after"),
@@ -351,9 +352,7 @@ def _on_two(words: list[str]) -> str:
             if name.startswith("torch.distributed"):
                 return COMMANDS[0][1]
         shown = " ".join([_TORCHRUN, *(word for word in words[1:] if word != "-u")])
-        return (
-            f"`{shown if len(shown) < 80 else shown[:77] + '...'}` starts it on two GPUs, if its code trains with a "
-            "Trainer of Transformers, with Accelerate or with DDP; nb2ddp converts what stands in cells"
-        )
+        does = "starts it on two GPUs, if its code trains with a Trainer of Transformers, with Accelerate or with DDP"
+        return f"`{shown if len(shown) < 80 else shown[:77] + '...'}` {does}; nb2ddp converts what stands in cells"
     unknown = "nb2ddp converts what stands in cells; for several GPUs see its own documentation"
     return next((advice for start, advice in COMMANDS if line.startswith(start)), unknown)

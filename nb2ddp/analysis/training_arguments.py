@@ -39,16 +39,14 @@ def recipes(facts: Facts) -> Iterator[tuple[cst.Call | cst.Dict, dict[str, cst.B
 
 def makes_arguments(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call makes training arguments, or a `functools.partial` of their class."""
-    if facts.qualified(call.func) == "functools.partial" and call.args:
-        return facts.is_arguments_class(call.args[0].value)
-    return facts.is_arguments_class(call.func)
+    is_partial = facts.qualified(call.func) == "functools.partial" and bool(call.args)
+    return facts.is_arguments_class(call.args[0].value if is_partial else call.func)
 
 
 def generates(facts: Facts, node: cst.Call | cst.Dict, given: Mapping[str, cst.BaseExpression]) -> bool:
     """Return whether a step's samples are groups of completions of one prompt, which must stay together."""
-    if GENERATIONS in given:
-        return True
-    return isinstance(node, cst.Call) and "GRPO" in facts.qualified(node.func).rpartition(".")[2]
+    is_grpo = isinstance(node, cst.Call) and "GRPO" in facts.qualified(node.func).rpartition(".")[2]
+    return is_grpo or GENERATIONS in given
 
 
 def batch_code(given: Mapping[str, cst.BaseExpression]) -> list[str]:

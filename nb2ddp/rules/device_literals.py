@@ -31,13 +31,15 @@ from nb2ddp.analysis.shell_commands import shell_calls
 from nb2ddp.options import Options
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Note
 from nb2ddp.source import cst_nodes
+from nb2ddp.source.cells import last_name
 
 _GPU = re.compile(r"cuda:(\d+)")
-_PLACE = re.compile(" to$|device|map_location|accelerator")  # x.to(device), Trainer(accelerator="mps")
+_KEYWORDS = ("device", "map_location", "accelerator")
 _FORM = re.compile(r"cuda:(?:%[ds]|\{0?\})?")
 MASK = "CUDA_VISIBLE_DEVICES"
 _OF_A_RANK = libraries.LAUNCH_VARIABLES | {MASK}
 _OTHER_GPU = '"{}" is one of several GPUs here, and a rank has one alone: it fails, or all put this there; write "cuda"'
+_SPREAD = 'this spreads a model over several GPUs of one process, and a rank has one: put all of it on "cuda"'
 _NO_CUDA = 'this is a GPU of another kind, and the script trains on CUDA GPUs alone: write "cuda" here'
 # Functions of torch.cuda to which 0 is no device.
 _NO_DEVICE = frozenset({"manual_seed", "manual_seed_all", "Event", "GradScaler", "autocast"})
@@ -50,17 +52,15 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     local_rank, named = facts.our("local_rank"), list(_devices(facts))
     is_only = len({number for _, number in named}) == 1
     for node, number in named:
-        if number != "0" and not is_only:
-            yield Note(_OTHER_GPU.format(f"cuda:{number}"), node)
+        if not number or (number != "0" and not is_only):
+            yield Note(_OTHER_GPU.format(f"cuda:{number}"), node) if number else Decline(_SPREAD, node)
             continue
         text = f"f{node.quote}cuda:{{{local_rank}}}{node.quote}" if isinstance(node, cst.SimpleString) else ""
         yield Edit.to(node, "this rank's GPU", text or local_rank)
     texts = {text: cst_nodes.string_value(text) for text in facts.strings}
     others = [text for text, word in texts.items() if word in ("mps", "xpu")]
     if others and not named and "cuda" not in {*texts.values(), *(n.attr.value for n in facts.attributes)}:
-        given = ((facts.qualified(c.func), facts.method(c), a) for c in facts.live_calls for a in c.args)
-        words = ((f"{name} {a.keyword.value if a.keyword else method}", a.value) for name, method, a in given)
-        places = [value for text, value in words if _PLACE.search(text)]
+        places = [a.value for c in facts.live_calls for a in c.args if _is_device(facts, c, a, "0")]
         found = (other for other in others if any(facts.is_made_of(place, other) for place in places))
         yield from (Note(_NO_CUDA, other) for other in islice(found, 1))
     yield from _variables(facts)
@@ -105,6 +105,20 @@ def _numbers(facts: Facts, node: cst.BaseExpression) -> Iterator[tuple[cst.BaseE
     chosen = known.body if isinstance(known, cst.IfExp) else known
     if isinstance(chosen, cst.Integer):
         yield (chosen if chosen is not known else node), chosen.value
+    elif _is_spread(facts, node, known or node):
+        yield node, ""
+
+
+def _is_spread(facts: Facts, node: cst.BaseExpression, number: cst.BaseExpression) -> bool:
+    """Return whether a loop computes the number of a GPU, ``i // 2``, and not of how many GPUs a process sees."""
+    loops = [getattr(loop, "for_in", loop) for loop in facts.loops(number)]
+    targets = [(o.iter, cst_nodes.code_of(o.target)) for o in loops if isinstance(o, cst.For | cst.CompFor)]
+    taken = [of for of, code in targets if facts.loads_in(number) & {*re.findall(r"\w+", code)}]
+    counts = frozenset(c for c in facts.live_calls if libraries.COUNTS_GPUS.search(last_name(c.func)))
+    codes = {cst_nodes.code_of(facts.value(o) or o) for o in (*facts.nodes(cst.Name, within=number), *taken)}
+    kinds = cst.BinaryOperation | (cst.Name if "range(" in str(codes) else cst.BinaryOperation)
+    known = "1" in codes or facts.is_dead(node) or any(facts.is_made_of(o, counts) for o in (number, *taken))
+    return bool(taken) and isinstance(number, kinds) and not known
 
 
 def _is_device(facts: Facts, call: cst.Call, argument: cst.Arg, number: str) -> bool:
@@ -112,10 +126,10 @@ def _is_device(facts: Facts, call: cst.Call, argument: cst.Arg, number: str) -> 
     name, method = facts.qualified(call.func), facts.method(call)
     if name.startswith("torch.cuda."):
         last = name.rpartition(".")[2]
-        return last not in _NO_DEVICE and (number == "0" or "device" in last or "mem" in last)
-    is_keyword = argument.keyword is not None and argument.keyword.value == "device"
-    is_keyword = is_keyword and (number == "0" or name in libraries.PIPELINES)
-    return name == "torch.device" or is_keyword or method == "cuda" or (method == "to" and number == "0")
+        return last not in _NO_DEVICE and (number in "0" or "device" in last or "mem" in last)
+    is_keyword = argument.keyword is not None and argument.keyword.value in _KEYWORDS
+    is_keyword = is_keyword and (number in "0" or name in libraries.PIPELINES)
+    return name == "torch.device" or is_keyword or method == "cuda" or (method == "to" and number in "0")
 
 
 def _variables(facts: Facts) -> Iterator[Finding]:

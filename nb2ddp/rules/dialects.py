@@ -120,9 +120,8 @@ def _is_for_rank_0(facts: Facts, test: cst.If) -> bool:
         return False
     does = [call for call in facts.calls_in(test.body) if not _only_shows(facts, call)]
     asks = facts.is_made_of(test.test, frozenset(ranks.questions(facts)))
-    if not does or not asks or facts.runs(test, facts.is_for_all):
-        return False
-    return not (parts_ranks(facts, test) or (facts.scope(test) is None and facts.binds_in(test)))
+    parts = parts_ranks(facts, test) or (facts.scope(test) is None and facts.binds_in(test))
+    return bool(does) and asks and not (parts or facts.runs(test, facts.is_for_all))
 
 
 def _only_shows(facts: Facts, call: cst.Call) -> bool:

@@ -36,15 +36,16 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     if not facts.lightning_fits:
         return
     for call in facts.live_calls:
+        name = facts.qualified(call.func)
         if facts.is_lightning_class(call.func):
             yield from _refused(facts, call)
             why = "every rank runs the Trainer as one process does, and rank 0 writes"
             yield Edit.inside(call.func, why, helper(facts, "lightning_trainer"))
-        elif facts.method(call) == "scale_batch_size" or _FINDS_BATCH.match(facts.qualified(call.func)):
+        elif facts.method(call) == "scale_batch_size" or _FINDS_BATCH.match(name):
             why = "this tries batches until one does not fit on the GPU, and ranks that divide it would find another"
             yield Decline(f"{why} one than the notebook: write the number that it has found", call)
-        elif facts.qualified(call.func) == "torch.compile" and any(
-            name.endswith(".LightningModule") for of in call.args[:1] for name in facts.origins(of.value)
+        elif name == "torch.compile" and "LightningModule" in str(
+            [facts.origins(a.value) for a in call.args]
         ):
             why = "this compiles the steps of Lightning's loop, in which the ranks divide the calls of modules: compile"
             yield Decline(f"{why} what they call instead, self.net = torch.compile(self.net)", call)

@@ -87,10 +87,8 @@ def _advice(facts: Facts, options: Options, estimate: Estimate) -> tuple[Strateg
         others = estimates(facts, options.with_(strategy="fsdp"))
         sharded = next(max(other.needs.values()) for other in others if other.call is estimate.call)
         if sharded <= options.gpu_memory:
-            return "fsdp", (
-                f"`--strategy fsdp` shards it over {gpus}, about {sharded:.0f} GiB on each, and they train at once; "
-                "`--strategy balanced` makes room in one process, no faster than one GPU"
-            )
+            fsdp = f"`--strategy fsdp` shards it over {gpus}, about {sharded:.0f} GiB on each, and they train at once"
+            return "fsdp", f"{fsdp}; `--strategy balanced` makes room in one process, no faster than one GPU"
     return "balanced", f"{balanced} for the model"
 
 

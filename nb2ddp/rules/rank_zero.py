@@ -305,8 +305,7 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
     if facts.runs(statement, facts.needs_all):
         yield _elsewhere(facts, call, _WITH_TRAINING)
         return
-    all_call = called_by_all(facts, call)
-    apart = parts_ranks(facts, statement)
+    all_call, apart = called_by_all(facts, call), parts_ranks(facts, statement)
     if all_call and apart and rank_zero_work.gives_plain(facts, call) and not _may_be_skipped(facts, call):
         yield from _on_rank_0(facts, call, rank_zero_work.WRITES)
         return
@@ -318,7 +317,7 @@ def _in_function(facts: Facts, call: cst.Call, statement: Statement) -> Iterator
     in_place = in_place and not any(facts.runs(top, facts.once(_saving)) for top in runners)
     in_place |= all_call and not apart and files.is_looked_for(facts, call)  # when all ranks have looked
     if in_place or not runners or any(facts.runs(top, facts.needs_all) for top in runners):
-        yield from _while_training(facts, call, statement, all_call=all_call, apart=apart)
+        yield from _while_training(facts, call, all_call=all_call, apart=apart)
         return
     for top in runners:
         if not facts.runs(top, facts.fills_cache):  # the rule main-first handles these
@@ -335,10 +334,9 @@ def _saving(facts: Facts) -> Callable[[cst.Call], bool]:
     return saves
 
 
-def _while_training(
-    facts: Facts, call: cst.Call, statement: Statement, *, all_call: bool, apart: bool
-) -> Iterator[Finding]:
+def _while_training(facts: Facts, call: cst.Call, *, all_call: bool, apart: bool) -> Iterator[Finding]:
     """Gate a write in a function; ``apart`` says that a rank which skips it would go another way."""
+    statement = facts.statement(call)
     if all_call and not apart:
         yield Gate(_fetching_loop(facts, statement), "rank-zero-then-wait", rank_zero_work.WRITES)
     elif rank_zero_work.kept_open(facts, call) is not None:

@@ -39,6 +39,14 @@ TRAINS: dict[str, tuple[list[str], str]] = {
         ["from autogluon.tabular import TabularPredictor", "TabularPredictor(label='a').fit(rows)"],
         "trains with AutoGluon",
     ),
+    "a pipeline": (
+        ["from torch.distributed.pipeline.sync import Pipe", "model = Pipe(layers, chunks=2)"],
+        "trains with a pipeline over several GPUs",
+    ),
+    "remote calls": (
+        ["from torch.distributed import rpc", "rpc.init_rpc('a', rank=0, world_size=1)"],
+        "a loop whose whole model is on one GPU",
+    ),
     "Pyro": (
         ["from pyro.infer import SVI", "svi = SVI(model, guide, optim, loss)\nsvi.step(x)"],
         "pyro.optim.HorovodOptimizer",

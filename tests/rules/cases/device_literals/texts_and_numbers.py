@@ -94,6 +94,34 @@ run("serve", env=env)
 # case: showing the mask
 %env CUDA_VISIBLE_DEVICES
 
+# case: parts of a model on GPUs whose numbers a loop computes
+import torch
+class Split(torch.nn.Module):
+    def __init__(self, gpus=2):
+        self.blocks = [torch.nn.Linear(8, 8).to(i % gpus) for i in range(4)]
+# decline, line 4: this spreads a model over several GPUs of one process, and a rank has one: put all of it on "cuda"
+
+# case: the same by a name, and in a text
+import torch
+for i, block in enumerate(blocks):
+    device = i // 2
+    block.to(device)
+for i in range(2):
+    blocks[i].to(f"cuda:{i}")
+# decline, line 6: this spreads a model over several GPUs of one process...
+# decline, line 4: this spreads a model over several GPUs of one process...
+
+# case: numbers of as many GPUs as a process sees, of one, and of a loop that computes none
+import torch
+gpus, only = torch.cuda.device_count(), 1
+def devices():
+    return [torch.device(f"cuda:{i}") for i in range(gpus)]
+for i, block in enumerate(blocks):
+    block.to(i % gpus)
+    block.to(i % only)
+for device in devices():
+    net.to(device)
+
 # case: a GPU of another kind
 import torch
 device = torch.device("mps" if torch.backends.mps.is_available() else "cpu")
