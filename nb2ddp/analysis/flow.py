@@ -66,17 +66,20 @@ class Flow(Names):
         same.sort(key=lambda b: b.order, reverse=True)
         if self.scope(name) is not last.scope:
             return same  # a function may run at any time
-        loops = [p for p in self.parents(name) if isinstance(p, cst.For | cst.While)]
-        loops = [loop for loop in loops if self.scope(loop) is last.scope]
-        again = [b for b in same if b.order > here and loops and self.contains(loops[-1], b.node)]
-        before = [b for b in same if b.order < here]
-        assigns = (b for b in before if isinstance(b.node, cst.Assign | cst.AnnAssign | cst.AugAssign))
+        loops = [loop for loop in self.loops(name) if self.scope(loop) is last.scope]
+        assigns = (b for b in same if isinstance(b.node, cst.Assign | cst.AnnAssign | cst.AugAssign))
         own = [b for b in assigns if self.contains(b.node, name)]  # `x` on the right of `x = f(x)`
-        return [*again, *(b for b in before if b not in own)]
+        later = [b for b in same if b.order > here or b in own]  # which a later round reads
+        before = [b for b in same if b not in later]
+        sure = [b.node for b in before if self._has_run(b, name)]
+        rounds = ((b, next((loop for loop in loops if self.contains(loop, b.node)), None)) for b in later)
+        again = [b for b, of in rounds if of and not any(self.contains(of, node) for node in sure)]
+        return [*again, *before]
 
     def _has_run(self, binding: Binding, name: cst.Name) -> bool:
         """Return whether an assignment has run before a use: no branch and no loop is around it alone."""
-        if isinstance(binding.node, cst.AugAssign) or binding.order > self.order(name):
+        of_itself = isinstance(binding.node, cst.Assign | cst.AnnAssign) and self.contains(binding.node, name)
+        if of_itself or isinstance(binding.node, cst.AugAssign) or binding.order > self.order(name):
             return False
         inner: cst.CSTNode = binding.node
         for parent in self.parents(binding.node):

@@ -176,7 +176,8 @@ def _framework_of(facts: Facts, function: cst.BaseExpression) -> Framework | Non
     method = function.attr.value if isinstance(function, cst.Attribute) else ""
     if name.endswith("multiprocessing.Process") and call is not None:  # an argument may be what trains
         own = (d.node for each in facts.nodes(cst.Name, within=call) for d in facts.definitions(each.value))
-        if any(facts.gives_gradients(inner) for target in own for inner in facts.calls_in(target)):
+        bodies = (f.body for target in own for f in facts.nodes(cst.FunctionDef, within=target))
+        if any(facts.runs(body, facts.gives_gradients) for body in bodies):
             name = "torch.multiprocessing.start_processes"
     if isinstance(call, cst.Call) and facts.is_arguments_class(function):
         _, given = facts.argument(call, "deepspeed")

@@ -30,14 +30,11 @@ def from_outside(facts: Facts, node: cst.CSTNode) -> bool | None:
 def _asks_outside(facts: Facts, call: cst.Call) -> bool:
     """Return whether a call reads a clock, or is of a library's function that is not known to compute."""
     name = facts.qualified(call.func)
-    if name in libraries.CLOCKS:
-        return True
     if not facts.is_of_import(call.func) or facts.called_functions(call):
-        return name in ("input", "open")
-    if name.startswith(libraries.OF_THIS_MACHINE):
-        return True
+        return name in libraries.CLOCKS | {"input", "open"}
     computes = name.partition(".")[0] in libraries.COMPUTING_PACKAGES
-    return not computes and not name.startswith(libraries.SAME_EVERYWHERE)
+    is_same = computes or name.startswith(libraries.SAME_EVERYWHERE)
+    return not is_same or name in libraries.CLOCKS or name.startswith(libraries.OF_THIS_MACHINE)
 
 
 def _is_set_beside(facts: Facts, name: str) -> bool:

@@ -35,6 +35,15 @@ TRAINS: dict[str, tuple[list[str], str]] = {
         ],
         "trains with processes that it starts itself",
     ),
+    "processes that train by a function": (
+        [
+            "import torch.multiprocessing as mp",
+            "def update(opt, x):\n    model(x).backward()\n    opt.step()",
+            "def worker():\n    for x in rows:\n        update(opt, x)",
+            "mp.Process(target=worker).start()",
+        ],
+        "trains with processes that it starts itself",
+    ),
     "AutoGluon": (
         ["from autogluon.tabular import TabularPredictor", "TabularPredictor(label='a').fit(rows)"],
         "trains with AutoGluon",

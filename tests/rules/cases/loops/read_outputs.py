@@ -150,6 +150,35 @@ for batch in loader:
     step(model, batch)
 ddp.check_replicas()
 
+# case: a state that only the next turn reads, in either branch
+opt = torch.optim.AdamW(model.parameters())
+for batch in loader:
+    state = loss = 0
+    for word in batch:
+        if forced:
+            out, state, weights = model(word, state)
+            word = best(out)
+        else:
+            out, state, weights = model(word, state)
+        loss += out.sum()
+    loss.backward()
+    opt.step()
+# output
+opt = torch.optim.AdamW(model.parameters())
+ddp.parallelize(model)  # nb2ddp: each rank computes its part of every batch
+for batch in loader:
+    state = loss = 0
+    for word in batch:
+        if forced:
+            out, state, weights = ddp.only_outputs(model, 0, 1)(word, state)
+            word = best(out)
+        else:
+            out, state, weights = ddp.only_outputs(model, 0, 1)(word, state)
+        loss += out.sum()
+    loss.backward()
+    opt.step()
+ddp.check_replicas()
+
 # case: all may be read
 opt = torch.optim.AdamW(model.parameters())
 for batch in loader:
