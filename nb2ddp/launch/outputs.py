@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from nb2ddp.regular_files import json_object
@@ -73,7 +74,7 @@ class Outputs:
 
     @property
     def how_to_load(self) -> str:
-        """One line that loads what was trained; empty when nothing was saved."""
+        """One line that loads what was trained; empty when nothing was saved, or what only the notebook can load."""
         folder = self.adapter
         if folder is None:
             return ""
@@ -88,7 +89,8 @@ class Outputs:
             name = _AUTO_PEFT.get(task if isinstance(task, str) else "", "AutoPeftModel")
             return f"from peft import {name}; model = {name}.from_pretrained({quoted(folder)})"
         name = _class_of(folder / "config.json")
-        return f"from transformers import {name}; model = {name}.from_pretrained({quoted(folder)})"
+        line = f"from transformers import {name}; model = {name}.from_pretrained({quoted(folder)})"
+        return line if name else ""
 
     @property
     def folders(self) -> list[tuple[Path, int]]:
@@ -102,14 +104,21 @@ class Outputs:
 
 
 def _class_of(configuration: Path) -> str:
-    """Return the class of Transformers that a whole model was saved from; of a model with code of its own, none."""
+    """Return the class of Transformers that loads a whole model; "" for a class of the notebook's own."""
     found = json_object(configuration)
     match found.get("architectures"), found.get("auto_map"):
         case [str(name), *_], None if name.isidentifier():
-            return name
+            return name if _is_of_transformers(name) else ""
         case _, dict(classes):
             return next((name for name in classes if str(name).startswith("AutoModelFor")), "AutoModel")
     return "AutoModel"
+
+
+def _is_of_transformers(name: str) -> bool:
+    """Return whether Transformers lists a class, without importing it; True where it is not installed here."""
+    spec = find_spec("transformers")
+    listed = Path(spec.origin or "").with_name("models") / "auto" / "modeling_auto.py" if spec else Path()
+    return not listed.is_file() or f'"{name}"' in listed.read_text(encoding="utf-8")
 
 
 def quoted(path: Path) -> str:

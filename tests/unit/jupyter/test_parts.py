@@ -273,6 +273,19 @@ def test_how_to_load_what_was_saved(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("BertForSequenceClassification", "from transformers import BertForSequenceClassification; model = "),
+        ("ClassOfTheNotebook", ""),
+    ],
+)
+def test_how_to_load_a_class_of_transformers_alone(name: str, line: str, tmp_path: Path) -> None:
+    made = result(tmp_path, "model/config.json")
+    (tmp_path / "model" / "config.json").write_text(json.dumps({"architectures": [name]}))
+    assert made.how_to_load[: len(line) or None] == line
+
+
 @pytest.mark.parametrize("name", ['a"b', "back\\slash", "line\nbreak", "\x1b[31mred", '"); print("', "it's"])
 @pytest.mark.parametrize("script", ["", "FastModel.from_pretrained('x')"])
 def test_how_to_load_from_a_nasty_folder(name: str, script: str, tmp_path: Path) -> None:
