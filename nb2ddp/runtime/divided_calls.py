@@ -240,7 +240,7 @@ class _Split:
         compared, sees = self.compared, kind in self.compared.reads or self.settings[self.mode].looks
         chooses = compared.reads.get(kind, 3) < 3 and self.joins[kind].ways
         start, size = _ModuleState(self.model, **compared.moves) if sees else None, parts.sizes[_run.rank]
-        put_back = start.put_back if start else functools.partial(_set_generators, _generators())
+        put_back: Any = start.take if start else functools.partial(_set_generators, _generators())
         reads, form, error = _Reads(size) if chooses else None, None, None
         try:
             drawn = _own_random_numbers(rows, _RandomRows)

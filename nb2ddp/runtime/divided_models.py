@@ -10,11 +10,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from nb2ddp.runtime.autograd_patches import _average_asked_gradients, _show_whole_gradients
 from nb2ddp.runtime.averaged_backward import _backward, _share_errors
 from nb2ddp.runtime.divided_calls import _LOSES, _Split
-from nb2ddp.runtime.module_state import _is_compiled, _is_in_own_code
+from nb2ddp.runtime.module_state import _is_compiled, _is_in_own_code, _optimizers
 from nb2ddp.runtime.object_collectives import _take_from_rank_0, from_main_process
 from nb2ddp.runtime.other_replicas import _compare_later
 from nb2ddp.runtime.process_group import init_process_group
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
+from nb2ddp.runtime.repeated_writes import _end_trial
 from nb2ddp.runtime.run_state import _replaced, _run, _warn_once
 from nb2ddp.runtime.split_classes import (
     _calls,
@@ -70,6 +71,8 @@ def _patch_for_loops() -> None:
 
 def _before_step(optimizer: Any, *_: Any) -> None:
     """Exchange gradients, and take rank 0's numbers: a learning rate may follow the clock."""
+    if optimizer in _optimizers:
+        _end_trial("forward() lets an optimizer step")
     if _run.effect is None:  # else a model fits something to its rows
         _backward.flush()
         _reduce_unseen(optimizer)

@@ -81,12 +81,13 @@ def _own_parts(model: Any) -> list[tuple[str, torch.nn.Module]]:
 
 def _walk(
     roots: Iterable[_Place], fits: Callable[[_Place], bool], known: Iterable[int] = (),
-    owners: dict[_Path, Any] | None = None, lists: bool = True,
+    owners: dict[_Path, Any] | None = None, slots: list[_Place] | None = None, lists: bool = True,
 ) -> Iterator[_Place]:  # fmt: skip
     """Yield the places of all values that can be copied, from those of ``roots`` inwards.
 
     ``fits`` says of a tensor or an array whether it is small enough; objects with the ids ``known`` are left out;
-    ``owners`` gets what was looked into, by its path. Without ``lists`` their items are left out.
+    ``owners`` gets what was looked into, by its path, and ``slots`` the places of that. Without ``lists`` their items
+    are left out.
     """
     waiting, seen = list(roots)[::-1], {*known}
     while waiting:
@@ -110,6 +111,8 @@ def _walk(
             path = ("class", value.__qualname__) if isinstance(value, type) else place.path
             if owners is not None:
                 owners[path] = value
+            if slots is not None:
+                slots.append(place)
             if not lists and isinstance(value, (*_GROWS, tuple)):
                 continue
             waiting += list(_held_in(path, value, seen))[::-1]

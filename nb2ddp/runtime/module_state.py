@@ -10,6 +10,7 @@ import linecache
 import re
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -34,12 +35,23 @@ from nb2ddp.runtime.kept_values import (
 from nb2ddp.runtime.random_numbers import _random_state, _set_random_state
 from nb2ddp.runtime.run_state import _replaced, _run
 from nb2ddp.runtime.script_location import _is_own
-from nb2ddp.runtime.value_copies import _NOT_COPIED, _agree, _copied, _is_as_it_was, _IteratorState, _put_back
+from nb2ddp.runtime.value_copies import (
+    _NOT_COPIED,
+    _agree,
+    _copied,
+    _is_as_it_was,
+    _IteratorState,
+    _read,
+    _refill,
+    _remove,
+    _write,
+)
 
 _MOST_VALUES = 2**26  # of a tensor that is copied
 _MOST_OF_SCRIPT = 2**16  # of one that only the script's names hold
 _MOST_OF_PARAMETERS = 2**29  # of all parameters together that are copied
 _MOST_OF_OTHERS = 2**28  # of all other tensors together
+_optimizers = weakref.WeakSet[Any]()  # that a call can reach
 
 
 class _ModuleState:
@@ -57,63 +69,65 @@ class _ModuleState:
         if parameters and torch.cuda.is_available():
             # a quarter of what is free, in 4 bytes
             self.left = min(self.left, torch.cuda.mem_get_info()[0] // 16)
-        roots = self._roots()
-        self.before = {place.path: (place, _NOT_COPIED) for place in roots if _is_of_model(place)}
-        walked = self._walked(roots, self._fits)
-        self.before.update({path: (place, _copied(place.value)) for path, place in walked.items()})
-        self.copied = set(map(id, (place.value for place in walked.values())))
+        places, copied = self._walked(self._fits)
+        self.before = {p: (of, _copied(of.value) if p in copied else _NOT_COPIED) for p, of in places.items()}
+        self.copied = {id(of.value) for of in copied.values()}
+        self.marks = {path: mark for path, of in copied.items() if (mark := _mark(of.value))}
 
-    def changes(self) -> dict[str, list[Any]]:
-        """Return by name the numbers and tensors of what is not as it was."""
-        now, found = self._now(), {}
+    def take(self) -> dict[str, list[Any]]:
+        """Return by name the numbers and tensors of what is not as it was, and make it that, random generators too."""
+        (now, _), changed = self._walked(self._fits_now), dict[_Path, list[Any]]()
+        stays = {p for p in now.keys() & self.before.keys() if now[p].value is self.before[p][0].value}
         for path in {**self.before, **now}:
-            value = now[path].value if path in now else None
-            old, copy = self.before.get(path, (None, _NOT_COPIED))
-            if (
-                path not in now
-                or old is None
-                or (value is not old.value and not (isinstance(value, _SIMPLE) and _agree(value, old.value)))
-                or (copy is not _NOT_COPIED and not _is_as_it_was(value, copy))
-            ):
-                found[".".join(str(part) for part in path[1:] if part != "")] = list(_numbers(value))
-        return found
-
-    def put_back(self) -> None:
-        """Make all values what they were, and the random generators' states."""
-        _put_back(self.before, self._now(), self.owners)
+            value, (old, copy) = now.get(path, _Place()).value, self.before.get(path, (_Place(), _NOT_COPIED))
+            equals = old.path and path in now and isinstance(value, _SIMPLE) and _agree(value, old.value)
+            if not (path in stays or equals) or not self._is_as_it_was(path, value, copy):
+                changed[path] = list(_numbers(value))
+        for path in now.keys() - self.before.keys():
+            if {path[:size] for size in range(2, len(path))} & now.keys() <= stays:
+                _remove(now[path].holder, now[path].key)  # not what that holds: it may be old elsewhere
+        for path, (place, copy) in self.before.items():
+            if _read(place.holder, place.key) is not place.value:
+                _write(place.holder, place.key, place.value)
+            if path in changed and not self._is_as_it_was(path, place.value, copy):
+                _refill(place.value, copy)
+                self.marks.update({path: _mark(place.value)} if path in self.marks else {})
         _set_random_state(self.random)
+        return {".".join(str(part) for part in path[1:] if part != ""): changed[path] for path in changed}
+
+    def _is_as_it_was(self, path: _Path, value: Any, copy: Any) -> bool:
+        if path in self.marks:
+            return bool(_mark(value) == self.marks[path])
+        return copy is _NOT_COPIED or _is_as_it_was(value, copy)
+
+    def _walked(self, fits: Callable[[_Place], bool]) -> tuple[dict[_Path, _Place], dict[_Path, _Place]]:
+        """Return by path what is kept, and what of that can be copied; also of modules beside the model.
+
+        A call may move a target's parameters. Of an object counts which one it is.
+        """
+        roots, slots, owners = self._roots(), list[_Place](), dict[_Path, Any]()
+        modules = [*map(id, _modules(self.model))]
+        copied = {x.path: x for x in _walk(roots, fits, modules, owners, slots)}
+        own = {id(None), *map(id, self.model.parameters()), *modules}
+        for path, of in owners.items():
+            if isinstance(of, torch.optim.Optimizer) and "param_groups" in vars(of):
+                _optimizers.add(of)
+                at = (*path, "param_groups")
+                copied[at] = _Place(at, vars(of), "param_groups", of.param_groups)
+            elif isinstance(of, torch.nn.Module) and self.parameters:
+                held = [x for x in _held_by(of, path) if id(x.value) not in own]
+                slots += held
+                copied |= {x.path: x for x in held if isinstance(x.value, torch.Tensor) and fits(x)}
+        kept = {x.path: x for x in slots if x.holder is not None and _read(x.holder, x.key) is x.value}
+        return {x.path: x for x in roots if _is_of_model(x)} | kept | copied, copied
 
     def _roots(self) -> list[_Place]:
         parts = list(self.model.named_modules()) if self.of_library else _own_parts(self.model)
         roots = list(_of_modules(parts))
-        for name, part in self.model.named_modules() if self.parameters else ():
-            of = part._parameters
-            roots += [_Place(("model", name, key), of, key, value) for key, value in of.items()]
+        roots += [x for x in _held_by(self.model) if self.parameters or isinstance(x.value, torch.nn.Module)]
         if any(_has_own_code(part) for _, part in parts):
             roots += _names()
         return roots
-
-    def _known(self, roots: list[_Place]) -> Iterator[int]:
-        return map(id, _modules(self.model) if roots else ())
-
-    def _now(self) -> dict[_Path, _Place]:
-        roots = self._roots()
-        now = {place.path: place for place in roots if _is_of_model(place)}
-        return now | self._walked(roots, self._fits_now)
-
-    def _walked(self, roots: list[_Place], fits: Callable[[_Place], bool]) -> dict[_Path, _Place]:
-        """Return by path what can be copied, and what modules beside the model hold: a call may move a target's."""
-        self.owners: dict[_Path, Any] = {}
-        found = {x.path: x for x in _walk(roots, fits, self._known(roots), self.owners)}
-        is_first, own = not hasattr(self, "copied"), {id(None), *map(id, self.model.parameters())}
-        owners = self.owners.items() if self.parameters else ()
-        for path, beside in [(path, of) for path, of in owners if isinstance(of, torch.nn.Module)]:
-            for name, part in beside.named_modules():
-                for holder in (part._parameters, part._buffers):
-                    held = (_Place((*path, name, key), holder, key, value) for key, value in holder.items())
-                    known = (x for x in held if is_first or id(x.value) in self.copied)
-                    found |= {x.path: x for x in known if id(x.value) not in own and fits(x)}
-        return found
 
     def _fits(self, place: _Place) -> bool:
         """Return whether a tensor is small enough to be copied, tiny where the script's names hold it."""
@@ -132,9 +146,29 @@ class _ModuleState:
         return self.left_of_others >= 0
 
     def _fits_now(self, place: _Place) -> bool:
-        value = place.value
-        is_small = not isinstance(value, torch.Tensor) or value.numel() <= _MOST_OF_SCRIPT
-        return id(value) in self.copied or is_small
+        is_tensor, is_lazy = isinstance(place.value, torch.Tensor), torch.nn.parameter.is_lazy
+        is_large = is_tensor and (is_lazy(place.value) or place.value.numel() > _MOST_OF_SCRIPT)
+        return id(place.value) in self.copied or not is_large
+
+
+def _mark(value: Any) -> Any:
+    """Return what a change of a large tensor changes: how often it was written, where it lies, the sum of its bits."""
+    if isinstance(value, torch.Tensor) and value.numel() > _MOST_OF_SCRIPT:
+        # a subclass for quantised weights may not know how
+        with contextlib.suppress(RuntimeError, NotImplementedError, TypeError):
+            bits = value.detach().flatten()
+            return value._version, value.data_ptr(), int(bits[: len(bits) // 8 * 8].view(torch.int64).sum())
+    return None
+
+
+def _held_by(model: torch.nn.Module, root: _Path = ("model",)) -> Iterator[_Place]:
+    """Yield the parameters, buffers and modules of all modules in a model."""
+    for name, part in model.named_modules():
+        for holder in (part._parameters, part._buffers):
+            for key, value in holder.items():
+                yield _Place((*root, name, key), holder, key, value)
+        for key, value in part._modules.items():
+            yield _Place((*root, f"{name}.{key}".lstrip(".")), part._modules, key, value)
 
 
 def _modules(model: Any) -> list[Any]:
@@ -227,12 +261,9 @@ def _without_effects(
         with cache, stdout, torch.set_grad_enabled(graph):
             yield held
     finally:
-        try:
-            held.put_back()
-        finally:
-            for part, training in modes.items():
-                part.training = training
-            _set_random_state(held.random)
+        for part, training in modes.items():
+            part.training = training
+        held.take()
 
 
 def _hooks_of_notebook(model: torch.nn.Module) -> str | None:

@@ -62,27 +62,11 @@ class _Trials:
     """
 
     def __init__(
-        self, model: torch.nn.Module, compute: Callable[[_Parts, int, int], Any], *,
-        quiet: Callable[[torch.nn.Module], bool] | None, compiled: bool,
-    ) -> None:  # fmt: skip
-        self.model, self.compute, self.compiled = model, compute, compiled
+        self, model: Any, compute: Callable[[_Parts, int, int], Any], state: Any, *, compiled: bool
+    ) -> None:
+        self.model, self.compute, self.state, self.compiled = model, compute, state, compiled
         self.kept: list[str] = []  # what backward() does, or leaves differently for a part of a batch
-        self.effects = _without_effects(model, quiet=quiet, parameters=True, graph=torch.is_grad_enabled())
-
-    def __enter__(self) -> "_Trials":
-        self.state = self.effects.__enter__()
-        self.start = _random_state()
-        self.in_python = repr(self.start[:2])
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.effects.__exit__(*error)
-
-    def take_changes(self) -> dict[str, list[Any]]:
-        """Return what has changed since the last call, and put it back."""
-        changes = self.state.changes()
-        self.state.put_back()
-        return changes
+        self.in_python = repr(state.random[:2])
 
     def call(self, parts: _Parts, start: int, end: int) -> _Trial:
         """Return what a call gives for some rows of a batch; an error is one of its results."""
@@ -100,7 +84,7 @@ class _Trials:
                 trial.drawn = True
                 states.add(state)
 
-        _set_random_state(self.start)
+        _set_random_state(self.state.random)
         trial.state = _digest(_generators())
         rows = _RandomRows(start, end, parts.rows, draws, everywhere=True)
         try:
@@ -122,7 +106,7 @@ class _Trials:
             pass
         trial.from_given = rows.from_given
         trial.in_python = repr(_random_state()[:2])
-        trial.changes = self.take_changes()
+        trial.changes = self.state.take()
         trial.in_16_bits = _computes_in_16_bits(self.model, trial.output)
         trial.before = _made_before(first, trial.output)
         return trial
@@ -154,7 +138,7 @@ def _gradients_apart(trials: _Trials, join: Any, parts: _Parts, trained: Any) ->
             expected = _gradients(whole.output, values, bool(whole.before))
     except _Effect as effect:
         why = str(effect).replace("forward()", "backward()")
-    whole.output, whole.before, whole.changes = None, [], trials.take_changes()
+    whole.output, whole.before, whole.changes = None, [], trials.state.take()
     part = trials.call(parts, *own)
     of_ranks = from_all_ranks((why, bool(why or whole.error or part.error or expected is None)))
     trials.kept = [why for why, _ in of_ranks if why]
@@ -163,7 +147,7 @@ def _gradients_apart(trials: _Trials, join: Any, parts: _Parts, trained: Any) ->
     found_of_rank: list[Any] | None = None
     with contextlib.suppress(Exception):
         found_of_rank = _gradients(join(part.output, parts, trials.model), values, bool(part.before))
-    part.changes = trials.take_changes()
+    part.changes = trials.state.take()
     found = from_all_ranks((_left_differently(trials.model, whole, part), found_of_rank is None))
     trials.kept = [f"backward() keeps in `{name}` {_KEEPS}" for names, _ in found for name in names]
     if any(fails for _, fails in found) or found_of_rank is None or expected is None:
@@ -223,7 +207,8 @@ class _Comparison:
         # these may draw random numbers where they train, in ways that cannot be told: a part stays whole then
         may_draw = self.model.training and grad and not self.is_part
         for quiet in (None, _keeps_rows_apart) if may_draw else (None,):
-            with _Trials(self.model, self._call, quiet=quiet, compiled=compiled) as trials:
+            with _without_effects(self.model, quiet=quiet, parameters=True, graph=grad) as state:
+                trials = _Trials(self.model, self._call, state, compiled=compiled)
                 problem, difference, whole = self._compare_outputs(trials, parts, kind)
                 if problem is None and (whole.drawn or whole.from_given) and quiet is None:
                     self.joins[kind].draws = True

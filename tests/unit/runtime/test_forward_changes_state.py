@@ -129,6 +129,35 @@ DIVIDED = {
                 return self.act(self.body(x)) if "gelu" in ACT2FN else x
         model = ddp.parallelize(Net())
     """,
+    "a module beside it is made in the first call, and a buffer registered anew": """
+        made, helper = {}, nn.Linear(5, 5).requires_grad_(False)
+        class Net(Body):
+            def forward(self, x):
+                if "mean" not in made:
+                    made["mean"] = copy.deepcopy(helper)
+                made["mean"].weight.mul_(0.9)
+                helper.register_buffer("calls", getattr(helper, "calls", torch.zeros(1)) + 1)
+                return self.body(made["mean"](helper(x)) / helper.calls)
+        model = ddp.parallelize(Net())
+    """,
+    "it grows": """
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.blocks, self.calls = nn.ModuleList([nn.Linear(5, 5)]), 0
+            def forward(self, x):
+                self.calls += 1
+                if self.calls in (1, 3):
+                    self.blocks.append(copy.deepcopy(self.blocks[-1]))
+                    optimizer.add_param_group({"params": list(self.blocks[-1].parameters())})
+                for block in self.blocks:
+                    x = block(x)
+                return self.body(x / len(optimizer.param_groups))
+        model = ddp.parallelize(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y), optimizer)
+        note(groups=len(optimizer.param_groups))
+    """,
     "a container that is made otherwise": """
         import collections
         class Memory(collections.deque):
@@ -331,6 +360,23 @@ WHOLE = {
                 run["rows"].append(len(x))
                 return self.body(x)
         model = ddp.parallelize(Net())
+    """,
+    "an optimizer steps": """
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.probe = nn.Linear(3, 3)
+                self.of_probe = torch.optim.Adam(self.probe.parameters(), 0.1)
+            def forward(self, x):
+                out = self.body(x)
+                with torch.enable_grad():
+                    self.of_probe.zero_grad()
+                    (self.probe(out.detach()) - x[:, :3]).square().mean().backward()
+                    self.of_probe.step()
+                return out + self.probe(out).detach()
+        model = ddp.parallelize(Net())
+        slow = torch.optim.SGD(model.body.parameters(), lr=0.1)
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y), slow)
     """,
     "backward() keeps gradients of rows": """
         class Seen(torch.autograd.Function):
