@@ -78,18 +78,24 @@ def _changed(before: tuple[_Place, Any] | None, after: tuple[_Place, Any] | None
         return _Change(_sent(before[1]), _ABSENT)
     value, copy = after[0].value, after[1]
     old = _ABSENT if before is None else before[1]
-    if isinstance(copy, int) and isinstance(value, _GROWS):  # a long one
-        length = old if isinstance(old, int) else len(old) if isinstance(old, _GROWS) else 0
-        return _change_to_send(None, None, list(value)[length:]) if length != len(value) else None
     if isinstance(value, dict):  # of many entries
         same = isinstance(old, list) and len(old) == len(copy) and all(map(operator.is_, old, copy))
         return None if same else _Change(_UNTRACKED, _UNTRACKED)
     if isinstance(value, _GROWS):
-        items = _appended(old, value)
-        same = type(old) is type(copy) and len(old) == len(copy) and (items is not None and not items)
-        ids = [[isinstance(x, _SIMPLE) or id(x) for x in of] for of in (old, copy) if isinstance(of, list)]
-        same |= len(ids) == 2 and ids[0] == ids[1] and {*ids[0]} != {True}  # numbers in it have places then
-        return None if same else _change_to_send(old, copy, items)
+        if int in (type(copy), type(old)):  # of a long one the length is known
+            length = old if isinstance(old, int) else len(old) if isinstance(old, _GROWS) else 0
+            items, same = None if isinstance(value, set) else list(value)[length:], length == len(value)
+        else:
+            items = _appended(old, value)
+            same = type(old) is type(copy) and len(old) == len(copy) and (items is not None and not items)
+            ids = [[isinstance(x, _SIMPLE) or id(x) for x in of] for of in (old, copy) if type(of) is list]
+            same |= (
+                len(ids) == 2 and ids[0] == ids[1] and {*ids[0]} != {True}
+            )  # numbers in it have places then
+        is_long = len(value) > _MOST
+        if same or (is_long and items is None):
+            return None if same else _Change(_UNTRACKED, _UNTRACKED)
+        return _change_to_send(None if is_long else old, None if is_long else copy, items)
     if _agree(old, copy):
         return None
     return _Change(_sent(old), _sent(copy))
@@ -109,7 +115,7 @@ def _explains(rule: str, path: _Path, seen: list[list[_Note]]) -> bool:
     """Return whether a rule explains what the ranks saw of a value in all micro-batches."""
     for notes in seen:
         changes = [note.changes.get(path) for note in notes]
-        if any(change is not None and change.is_untracked for change in changes):
+        if any(c and (c.is_untracked or (rule != "grows" and c.after is None and c.items)) for c in changes):
             return False
         if rule == "is set":  # to what it was already, perhaps: no largest one so far, say
             values = [change.after for change in changes if change is not None]

@@ -25,7 +25,7 @@ from nb2ddp.runtime.figure_rules import (
     _sum_of,
 )
 from nb2ddp.runtime.figure_values import _UNTRACKED, _is_small, _places, _Printed, _sent
-from nb2ddp.runtime.kept_values import _GROWS, _is_generator, _own_parts, _Path, _Place, _walk
+from nb2ddp.runtime.kept_values import _GROWS, _MOST, _is_generator, _own_parts, _Path, _Place, _walk
 from nb2ddp.runtime.object_collectives import _exchange
 from nb2ddp.runtime.random_draws import _NOTHING, _drawn
 from nb2ddp.runtime.random_numbers import _are_same_states, _random_state, _set_random_state
@@ -59,6 +59,7 @@ class _Figures:
         self.summed: set[_Path] = set()
         self.keeps: set[_Path] = set()  # whose values a note holds also where they stayed
         self.base: _Values = {}  # as of the beginning of the step
+        self.most = _MOST  # items of a list that are compared in this step
         self.current_note: _Note | None = None  # the micro-batch under way
         self.holders: dict[_Path, tuple[Any, Any]] = {}
         self.owners: dict[_Path, Any] = {}  # what was looked into
@@ -75,12 +76,11 @@ class _Figures:
         self.large.clear()
         fits: Any = lambda place: _is_small(place) or not self.large.setdefault(place.path, place)  # noqa: E731
         places = _walk(_places(trainer), fits, map(id, known), self.owners)
-        taken = {place.path: (place, _copied(place.value)) for place in places}
+        taken = {place.path: (place, _copied(place.value, self.most)) for place in places}
         self.holders = {path: (place.holder, place.key) for path, (place, _) in taken.items()}
-        for path, (place, _) in taken.items():
-            last = place.value[-1] if isinstance(place.value, list) and place.value else place.value
-            if isinstance(last, torch.Tensor):
-                self.devices[path] = last.device
+        values = {path: place.value for path, (place, _) in taken.items()}
+        last = {path: of[-1] if isinstance(of, list) and of else of for path, of in values.items()}
+        self.devices |= {path: of.device for path, of in last.items() if isinstance(of, torch.Tensor)}
         self.now = dict(taken)
         return taken
 
@@ -174,11 +174,10 @@ class _Figures:
         sums = {path: _sum_of(old[path], of) for path, of in added.items() if of is not None}
         for path, change in sorted(note.changes.items(), key=lambda of: self.rules.get(of[0]) == "copies"):
             rule = self.rules.get(path) or ("" if change.items is None else "grows")
+            now = _read(*self._place(path))
             if rule == "copies":
                 self._put(path, [_read(*self._place(self.sources[path]))])
-                continue
-            now = _read(*self._place(path))
-            if rule == "grows":
+            elif rule == "grows":
                 if now is _ABSENT:
                     now = [] if not isinstance(change.items, set) else set()
                     self._put(path, now)
@@ -218,20 +217,16 @@ class _Figures:
                 return _in_words(path)
             self.rules[path] = rules[0]
             (self.tentative.add if len(seen) == 1 else self.tentative.discard)(path)
-        for notes in seen:
-            if any(not _are_same_events(notes[0].events, note.events) for note in notes[1:]):
-                return "what a micro-batch prints or logs"
-        return ""
+        alike = all(_are_same_events(of[0].events, note.events) for of in seen for note in of[1:])
+        return "" if alike else "what a micro-batch prints or logs"
 
     def overlapping(self, seen: list[list[_Note]]) -> set[_Path]:
         """Return the arrays of which two micro-batches changed one value: they add to it, or the later one sets it."""
-        found, counts = set(), dict[_Path, Any]()
+        counts = dict[_Path, Any]()
         for path, change in ((p, c) for notes in seen if notes for p, c in notes[0].changes.items()):
             if self.rules.get(path) == "adds" and path not in self.summed and hasattr(change.after, "dtype"):
                 counts[path] = (change.after != change.before) * 1 + counts.get(path, 0)
-                if (counts[path] > 1).any():
-                    found.add(path)
-        return found
+        return {path for path, count in counts.items() if (count > 1).any()}
 
     def unknown(self, notes: dict[Any, _Note], count: int) -> bool:
         """Return whether one of ``count`` micro-batches changed what has no sure rule yet, or in another way."""

@@ -40,8 +40,7 @@ class _Rows:
         if isinstance(labels, torch.Tensor) and labels.shape == mask.shape:
             kept = kept | (labels != -100)
         places = torch.arange(1, self.columns + 1, device=mask.device)
-        ends: list[int] = (kept * places).amax(1).view(self.blocks, rows).amax(0).clamp(min=1).tolist()
-        return ends
+        return list((kept * places).amax(1).view(self.blocks, rows).amax(0).clamp(min=1).tolist())
 
     def width(self, part: _Part, *, trims: bool) -> int:
         """Return how many columns of a padded batch its rows need: a multiple of 8, as kernels like it."""
@@ -100,8 +99,7 @@ class _Rows:
             sums = [of_row[shift:].sum() for of_row in counted[0].split(self.lengths)]
             return [torch.stack(sums).tolist()]
         summed = counted[..., shift:].reshape(len(counted), -1).sum(1)
-        rows: list[list[int]] = summed.view(-1, len(self.lengths)).tolist()
-        return rows
+        return list(summed.view(-1, len(self.lengths)).tolist())
 
     def kinds(self, parts: list[_Part]) -> set[Any]:
         """What tells batches apart: names, types, and signs of uneven number (a loss may leave out what is below 0)."""

@@ -21,7 +21,7 @@ from nb2ddp.runtime.digests import _SEED, _digest
 from nb2ddp.runtime.divided_steps import _DRAWS, _STOPS, _DividedSteps, _read_losses
 from nb2ddp.runtime.figure_rules import _Note
 from nb2ddp.runtime.held_tensors import _Held
-from nb2ddp.runtime.kept_values import _own_parts
+from nb2ddp.runtime.kept_values import _MOST, _own_parts
 from nb2ddp.runtime.micro_batch_rows import _Part, _Rows
 from nb2ddp.runtime.object_collectives import _exchange, _largest_of_ranks
 from nb2ddp.runtime.random_draws import _NOTHING, _advanced, _shapes
@@ -106,6 +106,7 @@ class _Turns(_DividedSteps):
         is_again, most = step == self.again, self.trainer.state.max_steps
         is_due = _checks.is_checked(self.first + step, must=is_again or not self.is_compared)
         is_due = is_due and (not self.is_compared or self._may(self._of_check(), most if is_again else step))
+        self.figures.most = _MOST_OF_LIST if is_due or not step else _MOST
         base = self.figures.base = self.figures.snapshot()
         start, kept = _random_state(), _take_gradients(self.trained)
         held = _Held(self, by_value=is_due or not step)
@@ -344,4 +345,5 @@ _DROPS = "a micro-batch drops gradients, which may be those of the ones before"
 _SPARSE = "an embedding gives sparse gradients"
 _NO_RULE = "a figure has no rule yet"
 _WRONG_START = "random numbers or counters were not where they are in one process"
+_MOST_OF_LIST = 1 << 20  # items that are compared in a checked step
 _MOST_DOUBTS = 5  # steps that may be computed again for a figure of parts, and one of fifty more

@@ -12,6 +12,7 @@ import math
 import operator
 import pickle
 import random
+import sys
 import types
 from typing import Any
 
@@ -34,8 +35,8 @@ _MOST_COMPARED = 1 << 14  # entries of a dict
 _MOST_CELLS = 1 << 12  # of a table
 
 
-def _copied(value: Any) -> Any:
-    """Return a copy of a value that may be changed in place; of a long list its length alone."""
+def _copied(value: Any, most: int = _MOST) -> Any:
+    """Return a copy of a value that may be changed in place; of a list with more items its length alone."""
     if isinstance(value, torch.Tensor):
         # a subclass for quantised weights may not know how
         with contextlib.suppress(RuntimeError, NotImplementedError, TypeError):
@@ -46,7 +47,7 @@ def _copied(value: Any) -> Any:
     if isinstance(value, dict):
         return [x for pair in itertools.islice(_plain_type(value).items(value), _MOST_COMPARED) for x in pair]
     if isinstance(value, _GROWS):
-        if len(value) > _MOST:
+        if len(value) > (most if isinstance(value, list) else max(most, _MOST_COMPARED)):
             return len(value)
         of = _plain_type(value)
         items = of.__iter__(value)
@@ -97,7 +98,7 @@ def _is_as_it_was(value: Any, copy: Any) -> bool:
         return len(now) == len(copy) and all(map(operator.is_, now, copy))
     if isinstance(value, _GROWS) and isinstance(copy, int):
         return len(value) == copy
-    return _agree(copy, value if isinstance(value, torch.Tensor) or _is_array(value) else _copied(value))
+    return _agree(copy, value if isinstance(value, torch.Tensor) else _copied(value, sys.maxsize))
 
 
 def _generator_state(value: Any) -> bytes:
