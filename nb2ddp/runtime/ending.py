@@ -72,6 +72,12 @@ def _end_on_error(kind: type[BaseException], error: BaseException, trace: Traceb
             sys.__excepthook__(type(error), error, trace)
         _record(error, trace)
     finally:
+        if is_main_process:  # runs what is registered for the script's end, for ten seconds at most
+            atexit.unregister(_leave_script)
+            threading.Timer(10, _exit, (1,)).start()
+            with contextlib.suppress(BaseException):
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, if another rank has ended
+                atexit._run_exitfuncs()
         _exit(1)
 
 

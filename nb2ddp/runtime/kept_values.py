@@ -74,8 +74,8 @@ def _own_parts(model: Any) -> list[tuple[str, torch.nn.Module]]:
         return []
     model = next(model.modules())  # not a weak proxy of it
     if model not in _parts:  # a walk through a large model takes milliseconds
-        found = [(name, part) for name, part in model.named_modules() if _is_own(type(part).__module__)]
-        _parts[model] = [(name, weakref.ref(part)) for name, part in found]
+        parts = model.named_modules()
+        _parts[model] = [(name, weakref.ref(of)) for name, of in parts if _is_own(type(of).__module__)]
     return [(name, part) for name, reference in _parts[model] if (part := reference()) is not None]
 
 
@@ -122,15 +122,12 @@ def _held_in(path: _Path, value: Any, seen: set[int]) -> Iterator[_Place]:
     """Yield what a value holds: items, attributes, variables of a closure, default values."""
     if isinstance(value, dict | list | collections.deque | tuple) and len(value) <= _MOST:
         is_dict, of = isinstance(value, dict), _plain_type(value)
-        items = of.__iter__(value)
-        pairs = [(key, of.__getitem__(value, key)) for key in items] if is_dict else [*enumerate(items)]
+        pairs = of.items(value) if is_dict else enumerate(of.__iter__(value))
+        # a list of numbers alone is compared with all of them
         every = is_dict or (of is list and not all(isinstance(item, _SIMPLE) for item in value))
-        for key, item in pairs:
-            if every or not isinstance(item, _SIMPLE):  # a list of numbers alone is compared with all of them
-                yield _Place((*path, key), value, key, item)
+        yield from (_Place((*path, k), value, k, x) for k, x in pairs if every or not isinstance(x, _SIMPLE))
     if isinstance(value, _WRAPPERS):
-        for name in _WRAPPED:
-            yield _Place(path, value=getattr(value, name, ()))
+        yield from (_Place(path, value=getattr(value, name, ())) for name in _WRAPPED)
     elif isinstance(value, torch.nn.Module) and not _is_metric(value):
         own = [(name, part) for name, part in _own_parts(value) if part is value or id(part) not in seen]
         seen.update(id(part) for _, part in own)
@@ -139,8 +136,8 @@ def _held_in(path: _Path, value: Any, seen: set[int]) -> Iterator[_Place]:
         with contextlib.suppress(LookupError):  # it holds nothing yet
             yield _Place((*path, "value"), value, "value", value.get())
     elif _is_metric(value):  # torchmetrics': what it counts, and how often
-        for name in (*value._defaults, "_update_count"):
-            yield _Place((*path, name), value, name, getattr(value, name, None))
+        counts = {of: getattr(value, of, None) for of in (*value._defaults, "_update_count")}
+        yield from (_Place((*path, name), value, name, count) for name, count in counts.items())
     elif _is_notebooks(value):
         yield from _attributes(path, value, seen)
 
@@ -182,8 +179,7 @@ def _is_notebooks(value: Any) -> bool:
 
 def _is_metric(value: Any) -> bool:
     """Return whether a value is a metric of torchmetrics, which counts what it is given."""
-    kind = getattr(sys.modules.get("torchmetrics.metric"), "Metric", None)
-    return kind is not None and isinstance(value, kind)
+    return isinstance(value, getattr(sys.modules.get("torchmetrics.metric"), "Metric", ()))
 
 
 def _is_record(value: Any) -> bool:
@@ -194,8 +190,7 @@ def _is_record(value: Any) -> bool:
 
 
 def _is_array(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
+    return isinstance(value, getattr(sys.modules.get("numpy"), "ndarray", ()))
 
 
 def _is_generator(value: Any) -> bool:

@@ -48,6 +48,23 @@ def test_rank_0_alone_prints_whatever_it_prints_to(run: Run) -> None:
     assert [rank.out.split() for rank in ended.ranks] == [["a", "b", "c", "d"], []]
 
 
+def test_where_the_script_fails_rank_0_runs_what_is_registered_for_its_end(run: Run) -> None:
+    ended = run(
+        """
+        import atexit, pathlib, time
+        def end():
+            time.sleep(rank == 0)  # the other rank ends before
+            pathlib.Path(f"end-{rank}").write_text("end")
+        atexit.register(end)
+        ddp.init_process_group()
+        {}["x"]
+        """
+    )
+    assert ended.codes == [1, 1], ended.text
+    assert ended.ranks[0].err.count("KeyError: 'x'") == 1, ended.text
+    assert [(ended.folder / f"end-{rank}").exists() for rank in range(2)] == [True, False]
+
+
 def test_what_was_printed_is_kept_when_a_rank_fails(run: Run) -> None:
     ended = run(
         "print('epoch 1, loss 0.5')\nimport sys\nsys.stdout.write('no newline')\n"
