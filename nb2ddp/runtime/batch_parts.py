@@ -62,8 +62,8 @@ class _Parts:
             return "a mode or a hook of PyTorch's, a checkpoint around the model say, sees what is computed"
         if torch.autograd.forward_ad._current_level >= 0:
             return "it has derivatives in forward mode"
-        if not all(isinstance(leaf, plain) for leaf in self.leaves):
-            return "its arguments hold an object that is no tensor, list or plain value"
+        if not all(isinstance(leaf, plain) and not hasattr(leaf, "get_mask") for leaf in self.leaves):
+            return "its arguments hold an object that is no plain tensor, list or value"
         if not self.rows:
             return "its arguments hold no tensor with a batch dimension"
         return "" if min(self.sizes) > 0 else "it holds fewer rows than there are ranks"

@@ -24,7 +24,8 @@ def _digest(value: Any) -> str:
             held = whole.unbind() if leaf.is_nested else [*whole.shape, whole.indices(), whole.values()]
             digest.update(_digest([*held]).encode())
         elif isinstance(leaf, torch.Tensor):
-            dense = leaf.detach() if leaf.layout is torch.strided else leaf.detach().to_dense()
+            whole = leaf.int_repr() if leaf.is_quantized else leaf.detach()
+            dense = whole if whole.layout is torch.strided else whole.to_dense()
             digest.update(torch.stack([dense.cpu()]).flatten().view(torch.uint8).numpy().tobytes())
         elif hasattr(leaf, "tobytes"):
             digest.update(leaf.tobytes())

@@ -112,7 +112,7 @@ class _Split:
         if _is_power_of_two(self.calls):
             self.losses.compare()
         self.calls, self.of_training = self.calls + 1, self.of_training + self.mode[1]
-        if _is_power_of_two(self.calls):
+        if _is_power_of_two(self.calls) and not parts.obstacle:
             self._see_same_batches(parts, kind)
         self._prepare()
         if self.hooks != torch.utils.hooks.RemovableHandle.next_id:

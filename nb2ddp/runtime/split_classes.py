@@ -52,8 +52,7 @@ def _split_class(kind: Any) -> Any:
         return property(lambda of: getattr(kind, name) if "_divides" in vars(of) else of_type.__get__(of))
 
     equal |= {name: as_kind(name) for name in ("__bases__", "__mro__")}
-    made: Any = type("Divided", (type(kind),), equal)(kind.__name__, (kind,), members)
-    return made
+    return type("Divided", (type(kind),), equal)(kind.__name__, (kind,), members)
 
 
 def _methods(kind: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -66,7 +65,7 @@ def _methods(kind: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
             yield name, vars(owner)[name]
 
 
-def _divided_method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _divided_method(name: str, function: Callable[..., Any]) -> Any:
     @torch.compiler.disable
     @functools.wraps(function)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -76,8 +75,7 @@ def _divided_method(name: str, function: Callable[..., Any]) -> Callable[..., An
             return function(self, *args, **kwargs)
         return split.method(name, functools.partial(function, self), args, kwargs)
 
-    divided: Callable[..., Any] = method
-    return divided
+    return method
 
 
 def _is_to_divide() -> bool:

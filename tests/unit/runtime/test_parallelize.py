@@ -207,7 +207,8 @@ def test_a_model_prints_of_whole_batches_and_once_for_each_call(server: RankServ
 @pytest.mark.parametrize(
     ("forward", "call", "why"),
     [
-        ("x, mode", "x, Mode()", "an object that is no tensor, list or plain value"),
+        ("x, mode", "x, Mode()", "an object that is no plain tensor, list or value"),
+        ("mask, x", "torch.masked.masked_tensor(x, x > 0), x", "an object that is no plain tensor"),
         ("x", "x[0].sum()", "no tensor with a batch dimension"),
         ("x", "x[:1]", "fewer rows than there are ranks"),
     ],
