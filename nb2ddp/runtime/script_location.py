@@ -58,7 +58,8 @@ def _is_own(module: str | None) -> bool:
     above = (file[: at + 1] for at, of in enumerate(file) if of == os.sep)
     between = [of for of in above if of.startswith(within) and not any(one.startswith(of) for one in own)]
     # a folder that is there to be installed, a clone of a library say, holds none
-    marks = any(os.path.exists(f"{of}{mark}") for of in between for mark in ("setup.py", "pyproject.toml"))
+    held = [name for of in filter(os.path.isdir, between) for name in os.listdir(of)]
+    marks = any(re.fullmatch(r"setup\.py|pyproject\.toml|.+\.dist-info", name) for name in held)
     near = os.path.isfile(file) and file.startswith(within) and not (marks or _INSTALLED.search(below))
     is_ours = (module or "").partition(".")[0] == __name__.partition(".")[0]
     return module == "__main__" or (near and not is_ours)

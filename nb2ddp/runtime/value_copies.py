@@ -145,8 +145,7 @@ def _iterator_state(iterator: Any, depth: int = 0) -> list[Any]:
     with contextlib.suppress(Exception):
         found.append(operator.length_hint(iterator, -1))
         found.append(getattr(iterator, "total_changes", None))  # of a database
-    if isinstance(iterator, itertools.count):
-        found.append(repr(iterator))
+    found.append(repr(iterator) if isinstance(iterator, itertools.count) else None)
     if isinstance(iterator, io.IOBase):
         with contextlib.suppress(OSError, ValueError):  # within a loop over its lines
             found.append(iterator.tell())

@@ -10,18 +10,19 @@ from tests.unit.runtime.conftest import START
 PROGRAM = """
 import importlib, os, sys
 def make(path, *beside):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
     for name in (path, *beside):
+        os.makedirs(os.path.dirname(name), exist_ok=True)
         open(name, "w").close()
 make("src/own_nets/vit.py")
 make("venv/lib/python3.11/site-packages/installed_package/core.py")
 make("clone/cloned_package/core.py", "clone/setup.py")
+make("libs/packed/core.py", "libs/packed-1.0.dist-info/METADATA")  # as `pip install --target libs` leaves it
 make("unsloth_compiled_cache/compiled_trainer.py")
 make("exp/readme")
 make(".hidden/notes.py")
-sys.path[:0] = ["src", "clone", "unsloth_compiled_cache", "venv/lib/python3.11/site-packages", os.getcwd()]
+sys.path[:0] = ["src", "clone", "libs", "unsloth_compiled_cache", "venv/lib/python3.11/site-packages", os.getcwd()]
 names = ["own_nets.vit", "clone.cloned_package.core", "cloned_package.core", "compiled_trainer"]
-names.append("installed_package.core")
+names += ["installed_package.core", "packed.core"]
 for name in names:
     importlib.import_module(name)
 os.chdir("exp")
