@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from nb2ddp.ddp_folder import SETUP
 from nb2ddp.launch.cell_map import CellMap, CellPlace
 from nb2ddp.launch.outputs import Outputs, files_written
 from nb2ddp.launch.processes import exit_code
@@ -59,6 +60,11 @@ _WAS_TOLD_TO_END = re.compile(r"SignalException|got signal: ?15|\bSIGTERM\b")
 
 _ADVICE = (
     (
+        r"(?<!OutOf)MemoryError|DefaultCPUAllocator|Cannot allocate memory",
+        "each rank holds in this machine's memory as much as the notebook alone: read the data piece by piece (a "
+        "memory-mapped data set, say), or start fewer processes (--nproc)",
+    ),
+    (
         r"out ?of ?memory|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED",
         "halve per_device_train_batch_size and double gradient_accumulation_steps (the same batch), shorten "
         "max_seq_length, or end what else uses the GPU (nvidia-smi)",
@@ -70,8 +76,8 @@ _ADVICE = (
     ),
     (
         r"ModuleNotFoundError|ImportError",
-        "install what is missing (--setup runs the notebook's own installs); modules of your own are found in the "
-        "working folder, so start the run where the notebook lies",
+        "install what is missing{setup}; modules of your own are found in the working folder, so start the run where "
+        "the notebook lies",
     ),
     (
         r"mark a variable ready only once|did not receive grad|Expected to have finished reduction",
@@ -149,7 +155,8 @@ class Failure:
     """The first failure of an attempt, as it is told.
 
     ``alone``: world_size is 1. ``place``: the line of ``script``, and the cell. ``after``: the ranks that had
-    ended with success when this one lost its connection to them.
+    ended with success when this one lost its connection to them. ``alike``: how many ranks failed in the same way.
+    ``lost``: rank 0 has only lost its connection to this rank.
     """
 
     rank: Rank
@@ -159,15 +166,18 @@ class Failure:
     script: Path
     place: tuple[int, CellPlace] | None
     after: str = ""
+    alike: int = 1
+    lost: bool = False
 
     @property
     def headline(self) -> str:
         if self.message and self.message.startswith(_ENDED):
             return self.message.splitlines()[0].partition(": ")[2]
         who = "the script" if self.alone else f"rank {self.rank.rank}"
-        first = "" if self.alone else " first"
+        first = "" if self.alone else " first" if self.alike == 1 else f", and {self.alike - 1} more alike"
         text = f"{who} failed{first} ({ending(self.rank.code, self.message is not None)})"
-        return f"{text}: {self.message.splitlines()[0]}" if self.message else text
+        # a MemoryError often has no words
+        return f"{text}: {self.message.splitlines()[0].removesuffix(': ')}" if self.message else text
 
     @property
     def where(self) -> str | None:
@@ -188,11 +198,17 @@ class Failure:
             return "look at the lines of the notebook that are named: what is waited for there does not come"
         for pattern, sentence in _ADVICE:
             if re.search(pattern, said, re.IGNORECASE):
-                return sentence
+                has_setup = self.script.with_name(SETUP).is_file()
+                return sentence.format(setup=" (--setup runs the notebook's own installs)" * has_setup)
         if (self.rank.code is None or self.rank.code < 0) and self.message is None:
-            return "`nb2ddp doctor` looks at memory, /dev/shm and the GPUs of this machine"
+            return (
+                "`nb2ddp doctor` looks at memory (each rank takes as much as the notebook alone), /dev/shm and the "
+                "GPUs of this machine"
+            )
         if self.after:
             return "look at the log of the rank that had ended: the others still needed it"
+        if self.message is None and 1 < (self.rank.code or 0) < 128:
+            return "the script itself ended with this code: look for exit(), SystemExit or os._exit() in the notebook"
         place = f"{self.place[1]} of the notebook" if self.place else "the notebook"
         return f"fix {place} and run again"
 
@@ -205,15 +221,28 @@ def describe(
     rank = first_failure(ranks, killed)
     if rank is None:
         return None
+    members = [of for of in ranks if of.attempt == rank.attempt and of.ended < math.inf]
+    alike = [of for of in members if of is rank or _way(of, cells) == _way(rank, cells) != ()]
+    rank = next((of for of in alike if of.log is None), rank)  # its traceback stands above
     message, trace = recorded_exception(rank.error_file)
     text = trace or ("" if rank.log is None else log_tail(rank.log))
     lines = text.splitlines()
     place = cells.last(lines)
     after = ""
+    lost = any(of.log is None and role(of, killed) is Role.CONSEQUENCE for of in members if of is not rank)
     if role(rank, killed) is Role.CONSEQUENCE:
-        gone = [o for o in ranks if o.attempt == rank.attempt and o.code == 0 and o.ended < _failed_at(rank)]
+        gone = [of for of in members if of.code == 0 and of.ended < _failed_at(rank)]
         after = ", ".join(f"rank {other.rank}" for other in gone)
-    return Failure(rank, alone, message, "\n".join(cells.annotate(lines)), cells.script, place, after)
+    trace = "\n".join(cells.annotate(lines))
+    return Failure(rank, alone, message, trace, cells.script, place, after, len(alike), lost)
+
+
+def _way(rank: Rank, cells: CellMap) -> tuple[object, ...]:
+    """Return what ranks have in common that failed by the same cause; () where it is not known."""
+    message, trace = recorded_exception(rank.error_file)
+    if message is None:
+        return (rank.code,) if 1 < (rank.code or 0) < 128 else ()
+    return message, cells.last(trace.splitlines())
 
 
 def recorded_exception(error_file: str) -> tuple[str | None, str]:
@@ -299,6 +328,8 @@ def _tell_failure(failure: Failure, ranks: Ranks, *, repeat_trace: bool) -> None
         say("the traceback:", failure.trace)
     else:
         lines.append(f"{'its traceback' if failure.message else 'what it printed'} is above")
+    if failure.lost:
+        lines.append("what rank 0 says above is a consequence of this")
     if failure.after:
         lines.append(f"{failure.after} had ended before it, with exit code 0")
     if ranks.attempt:

@@ -85,8 +85,7 @@ class Listener:
         stage, total = self.progress.stage, self.progress.total
         said = self._said or WORDS.get(stage, f"at {stage}")
         if 0 in self._codes:
-            how = "has failed" if self._codes[0] else "is done"
-            said = f"ending: rank 0 {how}, and the other processes end"
+            said = "ending: rank 0 has ended, and the other processes end"
         elif stage == "training" and total:
             said += f": step {self.progress.step} of {total}"
         if self._line_ended and not self._quiet:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nb2ddp.launch.cell_map import CellMap
-from nb2ddp.launch.failure import describe, first_failure, log_tail, recorded_exception
+from nb2ddp.launch.failure import Failure, describe, first_failure, log_tail, recorded_exception
 from nb2ddp.launch.ranks import Rank
 
 
@@ -187,10 +187,13 @@ def test_who_the_launcher_has_killed_is_no_cause(tmp_path: Path) -> None:
             "RuntimeError: Expected to mark a variable ready only once",
             "freeze parameters that the step does not use",
         ),
+        ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 9. GiB", "each rank holds"),
+        ("RuntimeError: DefaultCPUAllocator: can't allocate memory", "each rank holds"),
         ("ValueError: boom", "fix the notebook"),
     ],
 )
 def test_what_to_do(tmp_path: Path, words: str, advice: str) -> None:
+    (tmp_path / "setup_env.py").touch()
     failed = rank(0, 1, 1.0, error_file=recorded(tmp_path, 0, words, 1.0))
     failure = describe([failed], CellMap(tmp_path / "train_ddp.py"), alone=True)
     assert failure is not None
@@ -209,3 +212,50 @@ def test_the_rank_that_ends_a_hung_run_is_not_blamed(tmp_path: Path) -> None:
     assert failure is not None
     assert failure.headline == sentence
     assert "fix" not in failure.advice
+
+
+def told(folder: Path, *ranks: Rank) -> Failure:
+    """What is told of these ranks; rank 0 writes to the console."""
+    for member in ranks:
+        member.log = folder / f"rank{member.rank}.log" if member.rank else None
+    found = describe(ranks, CellMap(folder / "train_ddp.py"), alone=False)
+    assert found is not None
+    return found
+
+
+def test_what_all_ranks_raise_is_told_of_rank_0_whose_traceback_stands_above(tmp_path: Path) -> None:
+    ranks = [rank(i, 1, 9.0, error_file=recorded(tmp_path, i, "ValueError: x", 9.0 - i)) for i in range(3)]
+    failure = told(tmp_path, *ranks)
+    assert failure.rank is ranks[0]
+    assert failure.headline == "rank 0 failed, and 2 more alike (exit code 1): ValueError: x"
+    ranks[1].error_file = recorded(tmp_path, 1, "KeyError: 1", 1.0)
+    assert told(tmp_path, *ranks).headline == "rank 1 failed first (exit code 1): KeyError: 1"
+
+
+def test_an_exit_that_the_script_asks_for(tmp_path: Path) -> None:
+    failure = told(tmp_path, rank(0, 7, 2.0), rank(1, 7, 1.0))
+    assert failure.headline == "rank 0 failed, and 1 more alike (exit code 7)"
+    assert "SystemExit" in failure.advice
+    assert told(tmp_path, rank(0, 1, 2.0), rank(1, 1, 1.0)).headline == "rank 1 failed first (exit code 1)"
+
+
+def test_what_rank_0_says_of_a_lost_connection_is_a_consequence(tmp_path: Path) -> None:
+    words = "RuntimeError: Connection reset by peer"
+    assert told(
+        tmp_path, rank(0, 1, 9.0, error_file=recorded(tmp_path, 0, words, 9.0)), rank(1, -9, 8.0)
+    ).lost
+    words = "RuntimeError: x"
+    assert not told(
+        tmp_path, rank(0, 1, 9.0, error_file=recorded(tmp_path, 0, words, 9.0)), rank(1, -9, 8.0)
+    ).lost
+
+
+def test_an_error_without_words_has_no_colon(tmp_path: Path) -> None:
+    failed = rank(1, 1, 9.0, error_file=recorded(tmp_path, 1, "MemoryError: ", 9.0))
+    assert told(tmp_path, failed).headline == "rank 1 failed first (exit code 1): MemoryError"
+
+
+def test_no_install_step_is_advised_where_there_is_none(tmp_path: Path) -> None:
+    words = "ModuleNotFoundError: No module named 'x'"
+    advice = told(tmp_path, rank(0, 1, 1.0, error_file=recorded(tmp_path, 0, words, 1.0))).advice
+    assert advice.startswith("install what is missing; modules of your own")
