@@ -64,7 +64,9 @@ def parse_cell(number: int, source: str) -> CodeCell:
     return cell.with_text(cst_nodes.one_per_line(module, _may_move).code) if crowded else cell
 
 
-_ONE_LINE = re.compile(r"^[ \t]*(?:(?:async )?def|for) .*:[ \t]*[^\s#]|=[ \t(]*lambda\b", re.MULTILINE)
+_ONE_LINE = re.compile(
+    r"^[ \t]*(?:(?:(?:async )?def|for) .*|else|(?:el)?if .*:=.*):[ \t]*[^\s#]|=[ \t(]*lambda\b", re.MULTILINE
+)
 
 
 def _may_move(node: cst.CSTNode) -> bool:

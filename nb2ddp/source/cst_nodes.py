@@ -206,6 +206,16 @@ def one_per_line(module: cst.Module, matters: Callable[[cst.CSTNode], bool]) -> 
                 return updated_node
             return updated_node.with_changes(body=_unfolded(body))
 
+        def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
+            test, body, orelse = updated_node.test, updated_node.body, updated_node.orelse
+            asks = isinstance(orelse, cst.Else) or matchers.findall(test, matchers.NamedExpr())
+            if not asks or not matchers.findall(test, matchers.Call()):
+                return updated_node
+            if isinstance(orelse, cst.Else) and isinstance(orelse.body, cst.SimpleStatementSuite):
+                orelse = orelse.with_changes(body=_unfolded(orelse.body))
+            body = _unfolded(body) if isinstance(body, cst.SimpleStatementSuite) else body
+            return updated_node.with_changes(body=body, orelse=orelse)
+
         def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:
             body = updated_node.body
             if not isinstance(body, cst.SimpleStatementSuite) or not _holds(body, _trains):

@@ -2,6 +2,7 @@
 
 # first cell
 import glob, os, uuid
+import torch
 from pathlib import Path
 from trl import SFTTrainer
 
@@ -125,6 +126,55 @@ else:
     os.makedirs("out")
     resume = False
 print(resume)
+
+# case: a file that is made, or else another value that is changed
+phase = 0
+for epoch in range(4):
+    if not os.path.exists("best.pt"): torch.save(net, "best.pt")
+    else: phase += 1
+# output
+phase = 0
+for epoch in range(4):
+    if ddp.from_main_process(lambda: not os.path.exists("best.pt")):
+        torch.save(net, "best.pt")
+    else:
+        phase += 1
+
+# case: an optimizer that is changed where the file is there
+if os.path.exists("best.pt"):
+    for group in optimizer.param_groups:
+        group["lr"] /= 2
+else:
+    write("best.pt")
+# output
+if ddp.from_main_process(lambda: os.path.exists("best.pt")):
+    for group in optimizer.param_groups:
+        group["lr"] /= 2
+else:
+    write("best.pt")
+
+# case: a count of the files that are there
+if (k := len(glob.glob("s*.pt"))) < 3:
+    write(f"s{k}.pt")
+# output
+if (k := ddp.from_main_process(lambda: len(glob.glob("s*.pt")))) < 3:
+    write(f"s{k}.pt")
+
+# case: a value that is loaded or made
+if os.path.exists("a"):
+    data = load("a")
+else:
+    data = make("a")
+    data.sort()
+print(data)
+# output
+with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+    if os.path.exists("a"):
+        data = load("a")
+    else:
+        data = make("a")
+        data.sort()
+print(data)
 
 # last cell
 trainer = SFTTrainer(model)

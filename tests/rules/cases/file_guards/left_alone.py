@@ -1,7 +1,7 @@
 # An `if` whose condition depends on no file is left alone.
 
 # first cell
-import glob, os
+import glob, json, os
 from pathlib import Path
 from trl import SFTTrainer
 
@@ -30,6 +30,9 @@ while not os.path.exists("d"):
 
 # case: the answer is only kept
 found = os.path.exists("d")
+
+# case: a file that rank 0 alone writes, which is read first
+json.dump((json.load(open("a.json")) if os.path.exists("a.json") else []) + [1], open("a.json", "w"))
 
 # last cell
 trainer = SFTTrainer(model)
