@@ -14,7 +14,7 @@ from typing import Any
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis.kinds import Key, Kinds
+from nb2ddp.analysis.kinds import Key, Kinds, part
 from nb2ddp.analysis.solver import Solver, search
 from nb2ddp.analysis.tree import grouped
 from nb2ddp.source.cells import Binding, CodeCell, last_name, root_of
@@ -218,6 +218,9 @@ class Calls(Kinds):
                 held = yield iterated
                 listed = isinstance(self.bound(iterated), cst.List | cst.Tuple | cst.ListComp)
                 return held if listed else frozenset(f for f in held if not self.is_generator(f))
+            case Binding(value=cst.Call(func=func), index=int(place)):
+                made_by = yield func
+                sources = (part(value, place) for function in made_by for value in self.returned(function))
             case Binding(value=value, index=None):
                 sources = () if value is None else (value,)
             case cst.Name():

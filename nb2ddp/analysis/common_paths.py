@@ -167,8 +167,7 @@ def _callers(facts: Facts, function: cst.FunctionDef) -> Sequence[cst.Call]:
     home, name = facts.scope(function), function.name.value
     if facts.is_put_into_class(function):
         return [call for call in facts.callers(function) if not facts.is_after_training(call)]
-    marks = [of.decorator for of in function.decorators]
-    marks = [of for of in marks if not _RUNS_IT.search(cst_nodes.code_of(of))]
+    marks = [m.decorator for m in function.decorators if not _RUNS_IT.search(cst_nodes.code_of(m.decorator))]
     if not all(isinstance(of, cst.Attribute) and facts.kind(of.value) == "accelerator" for of in marks):
         return ()  # a loop's Accelerator takes each rank for the main process
     if not isinstance(home, cst.ClassDef):

@@ -114,6 +114,9 @@ class Execution(Calls):
     def _is_trainer(self, node: cst.CSTNode) -> bool | None:
         """Label the calls that make a Trainer, and leave out what methods of it return."""
         match node:
+            case cst.Name("self") if (home := self.around(node, cst.ClassDef)) is not None:
+                trains = any(code_of(call.func) == "self.train" for call in self.calls_in(home))
+                return (trains and any(self.is_trainer_class(base.value) for base in home.bases)) or None
             case cst.Call(func=cst.Attribute(attr=attr)) if not self.called_functions(node):
                 return None if attr.value in _OF_CONTAINERS else self.is_trainer_class(node.func)
             case cst.Call(func=func):

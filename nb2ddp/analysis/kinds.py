@@ -22,6 +22,7 @@ from nb2ddp.source.cst_nodes import is_word, keyword_of, method_of
 Key = cst.BaseExpression | cst.FunctionDef | cst.ClassDef | Binding
 _Steps = Generator[Key, str, str]
 _BUILTINS = frozenset(dir(builtins))
+_GIVE_BACK = libraries.PARALLEL_WRAPPERS | libraries.PASSING_FUNCTIONS | libraries.DATASET_FUNCTIONS
 _MODULES = ("Module", "LightningModule", "PreTrainedModel")
 
 
@@ -47,7 +48,7 @@ class Kinds(Flow):
                 return (yield from self._kind_bound(key))
             case cst.FunctionDef():
                 for value in self.returned(key):  # of a tuple the first value
-                    if kind := (yield _part(value)):
+                    if kind := (yield part(value)):
                         return kind
             case cst.ClassDef():
                 bases = (name.rpartition(".")[2] for name in self.bases(key))
@@ -113,7 +114,7 @@ class Kinds(Flow):
                 return "model"
         if known := self._known_maker(call, name, last):
             return known
-        if name in libraries.PARALLEL_WRAPPERS | libraries.PASSING_FUNCTIONS and call.args:
+        if name in _GIVE_BACK and call.args:
             return (yield call.args[0].value)
         for binding in self.definitions(name) if name else ():
             if not isinstance(binding.scope, cst.ClassDef):
@@ -124,8 +125,6 @@ class Kinds(Flow):
             made = yield from self._common(of_methods)
             if made in ("trainer", "lightning"):
                 return made
-        if call.args and name in libraries.DATASET_FUNCTIONS:
-            return (yield call.args[0].value)
         if call.args and last in libraries.TRAINER_WRAPPERS:
             return "trainer" if (yield keyword_of(call, "trainer") or call.args[0].value) == "trainer" else ""
         return ""
@@ -159,12 +158,13 @@ class Kinds(Flow):
 
     @cached_property
     def _derived_trainers(self) -> frozenset[str]:
-        """Collect the Trainers of other libraries that the notebook gives Transformers' arguments: it knows them."""
+        """Collect the Trainers of other modules, by their names or train(), that are given Transformers' arguments."""
         made = ((call.func, cst_nodes.given(call, 1, "args")) for call in self.live_calls)
         known = ((f, self.origins(arguments)) for f, arguments in made if arguments is not None)
         given = (f for f, names in known if _is_any(libraries.is_arguments_class, names))
         named = (name for f in given for name in self._classes_of.solve(self.qualified(f)))
-        return frozenset(name for name in named if "." in name and name.endswith("Trainer"))
+        trained = {n for c in self.live_calls if method_of(c) == "train" for n in self.origins(c.func)}
+        return frozenset(n for n in named if "." in n and (n.endswith("Trainer") or n in trained))
 
     def is_lightning_class(self, node: cst.CSTNode) -> bool:
         """Return whether an expression names the Trainer of Lightning, or a subclass in the notebook."""
@@ -254,11 +254,11 @@ class Kinds(Flow):
                 yield items[place or 0].value
             case Binding(value=cst.Call(cst.Name(name)), index=int(place)) if own := self.definitions(name):
                 functions = (b.node for b in own if isinstance(b.node, cst.FunctionDef))
-                yield from (_part(value, place) for each in functions for value in self.returned(each))
+                yield from (part(value, place) for each in functions for value in self.returned(each))
             case Binding(value=value):
                 yield from () if value is None else (value,)
             case cst.FunctionDef():
-                yield from map(_part, self.returned(key))
+                yield from map(part, self.returned(key))
             case cst.ClassDef(bases=bases):
                 for base in bases:
                     yield from self._makers(base.value)
@@ -295,7 +295,7 @@ class Kinds(Flow):
         return any(self.kind(b.value) in ("model", "trainer") for n in names for b in self.bindings(n.value))
 
 
-def _part(value: cst.BaseExpression, place: int = 0) -> cst.BaseExpression:
+def part(value: cst.BaseExpression, place: int = 0) -> cst.BaseExpression:
     """Return a value of a tuple; any other value as it is."""
     elements = value.elements if isinstance(value, cst.Tuple) else ()
     return elements[place].value if place < len(elements) else value

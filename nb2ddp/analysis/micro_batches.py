@@ -114,9 +114,8 @@ def _variable(facts: Facts, function: cst.FunctionDef, node: cst.CSTNode) -> str
     parent = facts.parent(node)
     if isinstance(node, cst.Attribute):
         return cst_nodes.code_of(node)
-    if not isinstance(node, cst.Name) or (isinstance(parent, cst.Attribute) and parent.attr is node):
-        return ""
-    if isinstance(parent, cst.Arg) and parent.keyword is node:
+    others = (getattr(parent, "attr", None), getattr(parent, "keyword", None))
+    if not isinstance(node, cst.Name) or node in others:
         return ""
     scopes = [binding.scope for binding in facts.bindings(node.value)]
     return node.value if None in scopes and function not in scopes else ""

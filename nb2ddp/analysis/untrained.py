@@ -65,8 +65,10 @@ def _trainer(facts: Facts) -> _Found:
             why = "its train() stands in a function that nb2ddp sees no call of"
             yield f"{_UNSEEN} this {name}: {why}; call it by its name in a cell", call
         elif of_lightning or is_trainer:
-            trains = "fit" if of_lightning else "train"
-            yield f"{_NONE}: this {name} is made, and no call of its {trains}() is in sight", call
+            trains, why = "fit" if of_lightning else "train", "no call of its {}() is in sight"
+            if any(node.attr.value == trains for node in facts.attributes):
+                why = "nb2ddp cannot tell what calls its {0}(): give it a name, and call {0}() of that on its own line"
+            yield f"{_NONE}: this {name} is made, and {why.format(trains)}", call
 
 
 def _loop(facts: Facts) -> _Found:

@@ -62,8 +62,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Note(
                 f"{why} accuracies and uneven steps are another run's: train it in its own notebook", call
             )
-    if options.batch == "preserve":
-        yield from _read_back(facts, made)
+    yield from _read_back(facts, made) if options.batch == "preserve" else ()
     yield from _out_of_sight(facts, bool(made))
     for node, given in made:
         if given is None:

@@ -23,8 +23,7 @@ from nb2ddp.rewriting.runtime_calls import helper
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    last = facts.last_collective
-    if last is None:
+    if (last := facts.last_collective) is None:
         yield Decline(*untrained.missing(facts))
         return
     if options.strategy == "balanced":

@@ -63,8 +63,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             strategy, advice = _advice(facts, options, estimate)
             why = f"{estimate}, which has {options.gpu_memory:g} (--gpu-memory){fits}. {advice}"
             yield Note(why, estimate.call, None if fits else TooLarge(strategy))
-    if options.strategy == "fsdp":
-        yield from _gathered(facts, options)
+    yield from _gathered(facts, options) if options.strategy == "fsdp" else ()
 
 
 def _gathered(facts: Facts, options: Options) -> Iterator[Note]:

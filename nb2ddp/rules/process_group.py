@@ -31,8 +31,7 @@ from nb2ddp.source.cells import Statement
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    place = _place(facts)
-    if place is None:
+    if (place := _place(facts)) is None:
         return
     statement, where = place
     code = f"{helper(facts, 'init_process_group')}()  # nb2ddp: join the process group"

@@ -59,8 +59,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     for node, what in earlier:
         why = f"a micro-batch reads {what} here, which earlier micro-batches of the step have changed, so"
         yield Note(f"{why} every rank computes all micro-batches: right, and no faster than one GPU", node)
-    if ranks:
-        yield from _rewards(facts)
+    yield from _rewards(facts) if ranks else ()
     for call in facts.train_calls:
         trainer, statement = facts.trained(call), facts.statement(call)
         if trainer is None or not _is_place(trainer):
@@ -92,8 +91,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if facts.is_deleted(facts.scope(call)):
             code = f"del {ddp_model}  # nb2ddp: it holds the model too, which is to be freed"
             yield Insert(statement, "after", code, _FREES)
-    if not ranks:
-        yield from _prepared(facts, whole=bool(effects))
+    yield from () if ranks else _prepared(facts, whole=bool(effects))
 
 
 def named(facts: Facts, options: Options) -> Iterator[Finding]:

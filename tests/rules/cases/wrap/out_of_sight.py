@@ -14,6 +14,21 @@ for each in trainers:
     print(each.train().training_loss)
     ddp.check_replicas(ddp_model)
 
+# case: a Trainer of the notebook's own that trains itself
+class Mine(Trainer):
+    def run(self):
+        self.train()
+        return self.state.log_history
+Mine(llm).run()
+# output
+class Mine(Trainer):
+    def run(self):
+        ddp_model = ddp.wrap_trainer(self)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+        self.train()
+        ddp.check_replicas(ddp_model)
+        return self.state.log_history
+Mine(llm).run()
+
 # case: an item
 trainers = {}
 trainers["a"] = Trainer(llm)

@@ -38,6 +38,25 @@ ddp.check_replicas(ddp_model)
 other = Other(llm, args=args)
 theirs = TheirTrainer(llm, args=TheirArguments("out"))
 
+# case: another module's, whatever its name, that is given Transformers' arguments and trains
+from kd import Distilled, Other
+from transformers import TrainingArguments
+args = TrainingArguments("out")
+t = Distilled(llm, args=args)
+t.train()
+other = Other(llm, args=args)
+other.evaluate()
+# output
+from kd import Distilled, Other
+from transformers import TrainingArguments
+args = TrainingArguments("out")
+t = Distilled(llm, args=args)
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+t.train()
+ddp.check_replicas(ddp_model)
+other = Other(llm, args=args)
+other.evaluate()
+
 # case: a star import
 from trl import *
 t = SFTTrainer(llm)

@@ -6,6 +6,17 @@ f()
 # asked: f()
 # answer: f
 
+# case: one of two that a function returns
+def make():
+    def f(): pass
+    def g(): pass
+    return f, g
+f, other = make()
+f()
+other()
+# asked: other()
+# answer: g
+
 # case: passed to a method
 def f(): pass
 rows.map(f)

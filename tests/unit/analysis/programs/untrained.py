@@ -170,6 +170,14 @@ p('x')
 # answer: it loads a model here
 # answer: cell 2
 
+# case: Trainers that a comprehension starts
+from trl import SFTTrainer
+trainers = [SFTTrainer(model=m) for m in models]
+# %%
+found = [each.train() for each in trainers]
+# answer: this SFTTrainer is made, and nb2ddp cannot tell what calls its train(): give it a name, and call train() of
+# answer: cell 1
+
 # case: a Trainer that is not started
 from trl import SFTTrainer
 # %%
