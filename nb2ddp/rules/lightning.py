@@ -33,6 +33,11 @@ _FINDS_BATCH = re.compile(r"(?:lightning\.pytorch|pytorch_lightning)\.callbacks\
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    for node in facts.nodes(cst.Decorator, cst.Call):
+        function = node.decorator if isinstance(node, cst.Decorator) else node.func
+        if _ALONE.match(facts.qualified(function)):
+            why = "rank 0 does this while the others wait: what it draws or computes, no other rank does"
+            yield Edit.to(function, why, helper(facts, "rank_zero_only"))
     if not facts.lightning_fits:
         return
     for call in facts.live_calls:
@@ -44,16 +49,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         elif facts.method(call) == "scale_batch_size" or _FINDS_BATCH.match(name):
             why = "this tries batches until one does not fit on the GPU, and ranks that divide it would find another"
             yield Decline(f"{why} one than the notebook: write the number that it has found", call)
-        elif name == "torch.compile" and "LightningModule" in str(
-            [facts.origins(a.value) for a in call.args]
-        ):
+        elif name == "torch.compile" and "Lightning" in str([facts.origins(a.value) for a in call.args]):
             why = "this compiles the steps of Lightning's loop, in which the ranks divide the calls of modules: compile"
             yield Decline(f"{why} what they call instead, self.net = torch.compile(self.net)", call)
-    for node in facts.nodes(cst.Decorator, cst.Call):
-        function = node.decorator if isinstance(node, cst.Decorator) else node.func
-        if _ALONE.match(facts.qualified(function)):
-            why = "rank 0 does this while the others wait: what it draws or computes, no other rank does"
-            yield Edit.to(function, why, helper(facts, "rank_zero_only"))
     for call in facts.lightning_fits:
         yield from comparing(facts, facts.statement(call))
 
