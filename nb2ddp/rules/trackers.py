@@ -55,10 +55,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _of_artifacts(facts: Facts) -> Iterator[Finding]:
-    """Send what is read of an artifact that W&B's run gives, which is None on the other ranks."""
+    """Send what is read of an artifact that W&B's run gives, None on the other ranks, and whether it is resumed."""
     for read in facts.attributes:
         made, used = facts.value(read.value), facts.parent(read)
         of_run = isinstance(made, cst.Call) and last_name(made.func) == "use_artifact"
+        if read.attr.value in ("resumed", "starting_step"):
+            of_run = facts.qualified(read.value) == "wandb.run" or facts.comes_from(read, "wandb")
         if not of_run or facts.is_dead(read) or facts.is_after_training(read):
             continue
         if not isinstance(used, cst.Call | cst.AssignTarget) and called_by_all(facts, read):

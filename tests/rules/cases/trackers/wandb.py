@@ -37,6 +37,17 @@ files = run.use_artifact("rows:latest").files()
 made = wandb.Artifact("net", type="model").name
 # note, line 7: only rank 0 has this artifact; attributes and download() go to all, in a cell
 
+# case: whether the run is a resumed one
+run = wandb.init(project="p", resume=True)
+if wandb.run.resumed:
+    model = load("last.pt")
+first = run.starting_step if run.resumed else 0
+# output
+run = wandb.init(project="p", resume=True)
+if ddp.from_main_process(lambda: wandb.run.resumed):
+    model = load("last.pt")
+first = ddp.from_main_process(lambda: run.starting_step) if ddp.from_main_process(lambda: run.resumed) else 0
+
 # last cell
 trainer = SFTTrainer(model)
 trainer.train()
