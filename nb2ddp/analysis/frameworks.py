@@ -126,7 +126,7 @@ _HOW_LONG = re.compile(r"\d\d|[2-9]|(?!mode\b)\w+ *=[^=]|\w*(?:param|config|arg|
 _NAMED = re.compile(r"\{(?:shlex\.split\()?(\w+)(?:\.split\(\)|\))?\}|\$(\w+)")  # {command} and $command
 _TRAINER = re.compile(r"(?<!pre)train(?!ed)|runner|learner|engine|solver|agent", re.IGNORECASE)
 _PREPARES = re.compile(
-    r"(?:Label|Hot|Ordinal|Target)Encoder|Scaler|[Pp]reprocess|(?:Norm|Stand|Token|Vector)\w*i[sz]"
+    r"(?:Label|Hot|Ordinal|Target)Encoder|Scaler|[Pp]reprocess|SentencePiece|(?:Norm|Stand|Token|Vector)\w*i[sz]"
 )
 _METHODS = "sft|dpo|grpo|kto|ppo|orpo|lora|dreambooth"
 _OTHER = (

@@ -174,6 +174,10 @@ NOTHING: dict[str, list[str]] = {
         "from t import RowsPreprocessor",
         "rows = RowsPreprocessor()\nrows.train(table, 3)",
     ],
+    "a tokenizer that is trained": [
+        "import sentencepiece as spm",
+        "spm.SentencePieceTrainer.train(input='a.txt', model_prefix='a', vocab_size=99)",
+    ],
     "a name among the arguments": ["!python judge.py --models my-dpo-model my-sft-model"],
     "scripts that prepare data": [
         "!python run_preparing_data.py\n!python run_splitting_dataset.py train\n!python -m run_tests",
