@@ -154,7 +154,7 @@ def _rewards(facts: Facts) -> Iterator[Note]:
 def _batch(facts: Facts) -> Batch | None:
     """Return the batch of the notebook's only training arguments, in numbers; None where it is not in sight."""
     made = list(recipes(facts))
-    later = any(target.attr.value in DEFAULTS for target in facts.attribute_targets)
+    later = any(t.attr.value.replace("per_gpu", "per_device") in DEFAULTS for t in facts.attribute_targets)
     node, given = made[0] if len(made) == 1 else (None, None)
     if later or given is None or {"no_cuda", "use_cpu"} & {*dict(pairs_of(node))}:
         return None

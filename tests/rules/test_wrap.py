@@ -46,6 +46,7 @@ SOURCE = (
         (", gradient_accumulation_steps=n", None),
         (", no_cuda=True", None),  # on no GPU at all
         (")\na.per_device_train_batch_size = (4", None),
+        (")\na.per_gpu_train_batch_size = (4", None),  # as Transformers called it
     ],
 )
 def test_the_report_knows_the_batch_that_is_computed_in_turns(more: str, batch: Batch | None) -> None:
