@@ -335,6 +335,8 @@ class Calls(Kinds):
                 sources = self.given(key)
             case Binding(node=cst.ClassDef() as definition):
                 return frozenset({definition})
+            case Binding(value=cst.Call(cst.Name(name)), index=int()) if self.definitions(name):
+                sources = self._made_of(key)
             case Binding(index=int()) | cst.Subscript():
                 pass
             case _:

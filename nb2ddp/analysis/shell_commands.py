@@ -131,11 +131,10 @@ def _given_command(facts: Facts, call: cst.Call) -> str | None:
     given = call.args[0].value
     if facts.qualified(call.func) == "os.system":
         return cst_nodes.string_value(given)
-    if facts.keyword(call, "cwd") or facts.keyword(call, "env"):
-        return None  # it installs into another folder or environment
+    elsewhere = facts.keyword(call, "cwd") or facts.keyword(call, "env")  # another folder or environment
     kept = cst.Expr | cst.Assign if isinstance(call.func, cst.Attribute) else cst.Expr
-    if not isinstance(facts.parent(call), kept):
-        return None  # the script reads the result, so the call must stay
+    if elsewhere or not isinstance(facts.parent(call), kept):
+        return None  # it stays where it is, or the script reads the result
     if not isinstance(given, cst.List | cst.Tuple):
         return cst_nodes.string_value(given)
     parts = []

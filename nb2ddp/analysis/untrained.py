@@ -46,8 +46,7 @@ def _found(facts: Facts) -> _Found:
     yield from _trainer(facts)
     yield from _of(training for training in frameworks.unknown_trainings(facts) if training.package)
     yield from _loop(facts)
-    yield from _of(frameworks.unknown_trainings(facts))
-    yield from _of(frameworks.trainings(facts))
+    yield from _of((*frameworks.unknown_trainings(facts), *frameworks.trainings(facts)))
     yield from _stepped(facts)
     yield from _inference(facts)
 

@@ -17,6 +17,19 @@ other()
 # asked: other()
 # answer: g
 
+# case: a method of the second value that a function returns, beside another class's of this name
+class Memory:
+    def update(self, place, value): pass
+class Agent:
+    def update(self): pass
+def make():
+    agent = Agent()
+    return 1, agent
+rows, agent = make()
+agent.update()
+# asked: agent.update()
+# answer: Agent.update
+
 # case: passed to a method
 def f(): pass
 rows.map(f)
