@@ -135,19 +135,12 @@ class Kinds(Flow):
             return "model" if libraries.is_model_class(name.rpartition(".")[0].rpartition(".")[2]) else ""
         of_transformers = name.startswith("transformers.") and name.count(".") == 1
         made = of_transformers and libraries.is_built_model(last)  # LlamaForCausalLM(config)
-        if made or last in libraries.MODEL_WRAPPERS or name in libraries.MODULES:
-            return "model"
-        if name in libraries.DATASET_MAKERS:
-            return "dataset"
-        if last == "DataLoader":
-            return "loader"
-        if name in libraries.ACCELERATORS:
-            return "accelerator"
-        if self.is_trainer_class(call.func):
-            return "trainer"
-        if self.is_lightning_class(call.func):
-            return "lightning"
-        return "arguments" if self.is_arguments_class(call.func) else ""
+        made |= last in libraries.MODEL_WRAPPERS or name in libraries.MODULES
+        kinds = {"model": made, "dataset": name in libraries.DATASET_MAKERS, "loader": last == "DataLoader"}
+        kinds |= {"accelerator": name in libraries.ACCELERATORS, "trainer": self.is_trainer_class(call.func)}
+        kinds |= {"lightning": self.is_lightning_class(call.func)}
+        kinds |= {"arguments": self.is_arguments_class(call.func)}
+        return next((kind for kind, is_one in kinds.items() if is_one), "")
 
     # ---- classes --------------------------------------------------------------------------------
 

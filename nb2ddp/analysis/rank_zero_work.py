@@ -125,9 +125,8 @@ def writes(facts: Facts, call: cst.Call) -> bool:
 
 def gives_plain(facts: Facts, call: cst.Call) -> bool:
     """Return whether other ranks can get the result of a call: a text, a number, a program that has been started."""
-    is_plain = facts.qualified(call.func) in libraries.PLAIN_RESULTS or starts_program(facts, call)
-    is_plain |= _saves(facts, call)
-    return is_plain or _sends(facts, call) or _changes_hub(facts, call) or facts.fetches_artifact(call)
+    is_plain = facts.qualified(call.func) in libraries.PLAIN_RESULTS or facts.fetches_artifact(call)
+    return is_plain or any(test(facts, call) for test in (starts_program, _saves, _sends, _changes_hub))
 
 
 def _sends(facts: Facts, call: cst.Call) -> bool:
@@ -279,10 +278,8 @@ def _is_told_where(facts: Facts, call: cst.Call) -> bool:
     """
     named = (argument.keyword.value for argument in call.args if argument.keyword is not None)
     names = facts.function_names(call)
-    moves = any(map(libraries.REARRANGES.fullmatch, names))
-    if (libraries.OUTPUTS.isdisjoint(named) and not moves) or not isinstance(facts.parent(call), cst.Expr):
-        return False
-    if not names or facts.called_functions(call):
+    is_told = any(map(libraries.REARRANGES.fullmatch, names)) or not libraries.OUTPUTS.isdisjoint(named)
+    if not (names and is_told and isinstance(facts.parent(call), cst.Expr)) or facts.called_functions(call):
         return False
     computes = any(name.partition(".")[0] in libraries.COMPUTING_PACKAGES for name in names)
     return not computes and not any(facts.kind(argument.value) for argument in call.args)

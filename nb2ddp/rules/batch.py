@@ -55,13 +55,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
     made = [(node, given) for node, given in recipes(facts) if not facts.is_after_training(node)]
     yield from _own_loaders(facts)
     for call in facts.train_calls if options.strategy == "ddp" else ():
-        kind, why = facts.trainer_class(facts.trained(call)), "beside one that generates, this Trainer's"
+        one, why = "beside one that generates, this Trainer's", "another run's: train it in its own notebook"
+        kind = facts.trainer_class(facts.trained(call))
         if kind and not OF_TEXT.search(kind):
-            yield Decline(f"{why} losses are another run's: train it in its own notebook", call)
+            yield Decline(f"{one} losses are {why}", call)
         elif kind and not GENERATING.search(kind):
-            yield Note(
-                f"{why} accuracies and uneven steps are another run's: train it in its own notebook", call
-            )
+            yield Note(f"{one} accuracies and uneven steps are {why}", call)
     yield from _read_back(facts, made) if options.batch == "preserve" else ()
     yield from _out_of_sight(facts, bool(made))
     for node, given in made:

@@ -58,8 +58,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         else:
             why = f"get_ipython().{name} has no meaning in a script; remove it, or write it in Python"
             yield Decline(why, shell.call)
-    if "get_ipython" in facts.bound_names:
-        yield from _imports(facts)
+    yield from _imports(facts)
     yield from _of_results(facts)
 
 
