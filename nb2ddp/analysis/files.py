@@ -69,7 +69,8 @@ def mode(facts: Facts, call: cst.Call) -> str:
     is_buffer = facts.qualified(call.func) in _ARCHIVES and not is_given_path(facts, call)
     if is_buffer or not (is_function or facts.method(call) == "open"):
         return ""
-    given = cst_nodes.given(call, 1 if is_function else 0, "mode", "flags")
+    told = cst_nodes.given(call, 1 if is_function else 0, "mode", "flags")
+    given = facts.value(told) or told
     if given is not None and facts.qualified(call.func) == "os.open":
         return "".join(letter for flag, letter in _FLAGS.items() if flag in cst_nodes.code_of(given))
     parts = (given.body, given.orelse) if isinstance(given, cst.IfExp) else (given,)

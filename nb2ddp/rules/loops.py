@@ -40,6 +40,7 @@ from nb2ddp import libraries
 from nb2ddp.analysis import training_loops
 from nb2ddp.analysis.facts import Facts
 from nb2ddp.analysis.shell_commands import shell_calls
+from nb2ddp.analysis.training_arguments import libraries_know_ranks
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring
 from nb2ddp.rewriting.findings import Decline, Edit, Finding, Insert, Note
@@ -51,10 +52,14 @@ _PARTS = "each rank computes its part of every batch"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
+    asks = bool(facts.train_calls) and libraries_know_ranks(facts, options.strategy)
     for call in facts.live_calls:
         if facts.kind(call) == "accelerator":
             why = "every rank runs the loop as one process does; the model divides the batches"
             yield from deferring(facts, call, why, function="as_one_process")
+        elif asks and facts.method(call) == "prepare" and facts.kind(facts.owner(call)) == "accelerator":
+            why = "beside a Trainer that generates, Accelerate knows of all ranks, and gives other batches than one"
+            yield Decline(f"{why} process has: train this in its own notebook", call)
         elif facts.qualified(call.func) in libraries.NOTEBOOK_LAUNCHERS:
             number = facts.value(cst_nodes.given(call, 2, "num_processes"))
             on_tpu = number is None and any("torch_xla" in shell.command for shell in shell_calls(facts))

@@ -347,7 +347,7 @@ def _while_training(facts: Facts, call: cst.Call, *, all_call: bool, apart: bool
             yield Note(f"{why}: write to a name of its own first, then os.replace()", call)
     elif not apart:
         yield Gate(statement, "rank-zero", rank_zero_work.WRITES)
-    elif all_call:
+    elif all_call and not facts.nodes(cst.Yield, within=statement):  # which may go on in another's turn
         yield from _each_in_turn(facts, call, statement, rank_zero_work.WRITES)
     elif _moves(facts, call):
         yield Edit.inside(call.func, rank_zero_work.WRITES, helper(facts, "on_main_process"))

@@ -14,6 +14,20 @@ for batch in loader:
     step(batch).backward()
 # decline, line 4: nb2ddp sees no PyTorch model that this backward() trains: no optimizer is given model.parameters(). Give them to one where it trains a model; gradients of inputs, plain tensors and NumPy need no second GPU
 
+# case: Accelerate's batches beside a Trainer that generates
+from accelerate import Accelerator
+from trl import GRPOTrainer
+trainer = GRPOTrainer(llm, reward_funcs=short)
+trainer.train()
+net = nn.Linear(2, 2)
+optimizer = AdamW(net.parameters())
+accelerator = Accelerator()
+net, optimizer, loader = accelerator.prepare(net, optimizer, DataLoader(data))
+for batch in loader:
+    accelerator.backward(net(batch).sum())
+    optimizer.step()
+# decline, line 8: beside a Trainer that generates, Accelerate knows of all ranks, and gives other batches than one process has: train this in its own notebook
+
 # case: a tensor
 llm = AutoModelForCausalLM.from_pretrained("m")
 loader = DataLoader(data, batch_size=8, shuffle=True)

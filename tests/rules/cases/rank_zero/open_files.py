@@ -25,6 +25,42 @@ class Log(TrainerCallback):
 t = SFTTrainer(llm, callbacks=[Log(), file])
 t.train()
 
+# case: a file that a generator keeps open
+def writer():
+    with open("a.txt", "a") as file:
+        while True:
+            file.write(f"{(yield)}")
+notes = writer()
+next(notes)
+for row in DataLoader(data):
+    llm(row).loss.backward()
+    notes.send(row)
+# output
+def writer():
+    with open("a.txt" if ddp.is_main_process else os.devnull, "a") as file:
+        while True:
+            file.write(f"{(yield)}")
+notes = writer()
+next(notes)
+for row in DataLoader(data):
+    llm(row).loss.backward()
+    notes.send(row)
+
+# case: a mode that a name has
+for row in DataLoader(data):
+    llm(row).loss.backward()
+    mode = "a" if known else "w"
+    with open("a.csv", mode) as file:
+        file.write("a")
+# output
+for row in DataLoader(data):
+    llm(row).loss.backward()
+    mode = "a" if known else "w"
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+        if is_main:
+            with open("a.csv", mode) as file:
+                file.write("a")
+
 # case: a file that is closed after training, and one that is read before
 file = open("a.jsonl", "w")
 words = open("words.txt", "w")
