@@ -26,9 +26,7 @@ MARKER = "__nb2ddp_init__"
 
 
 def find(facts: Facts, options: Options) -> Iterator[Finding]:
-    gone = in_setup_step(facts)
-    sets_environment = False
-    first = first_below(facts)
+    gone, first, sets_environment = in_setup_step(facts), first_below(facts), False
     for statement in facts.top_statements:
         if is_future(statement):
             yield Need("from __future__", cst_nodes.code_of(statement).strip())

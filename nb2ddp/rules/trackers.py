@@ -55,16 +55,18 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
 
 
 def _of_artifacts(facts: Facts) -> Iterator[Finding]:
-    """Send what is read of an artifact that W&B's run gives, None on the other ranks, and whether it is resumed."""
+    """Send what is read of an artifact of W&B's run, whether it is resumed, and what a Lightning logger's run has."""
     for read in facts.attributes:
         made, used = facts.value(read.value), facts.parent(read)
         of_run = isinstance(made, cst.Call) and last_name(made.func) == "use_artifact"
         if read.attr.value in ("resumed", "starting_step"):
             of_run = facts.qualified(read.value) == "wandb.run" or facts.comes_from(read, "wandb")
+        if last_name(read.value) == "experiment" and facts.called(read) is None:  # of a logger of Lightning's
+            of_run = "ightning" in str(facts.origins(read)) and called_by_all(facts, read)
         if not of_run or facts.is_dead(read) or facts.is_after_training(read):
             continue
         if not isinstance(used, cst.Call | cst.AssignTarget) and called_by_all(facts, read):
-            yield from deferring(facts, read, "only rank 0 has this W&B run, and all ranks get what it reads")
+            yield from deferring(facts, read, "only rank 0 has this run, and all ranks get what it reads")
         elif not (isinstance(used, cst.Call) and facts.fetches_artifact(used)):
             yield Note("only rank 0 has this artifact; attributes and download() go to all, in a cell", read)
 

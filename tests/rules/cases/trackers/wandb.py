@@ -48,6 +48,19 @@ if ddp.from_main_process(lambda: wandb.run.resumed):
     model = load("last.pt")
 first = ddp.from_main_process(lambda: run.starting_step) if ddp.from_main_process(lambda: run.resumed) else 0
 
+# case: what a run of Lightning's logger has
+from lightning.pytorch.loggers import CSVLogger
+from helpers import Runs
+logger, runs = CSVLogger("logs"), Runs()
+logger.experiment.add(1)
+figures = read(logger.experiment.metrics_file_path, runs.experiment.path)
+# output
+from lightning.pytorch.loggers import CSVLogger
+from helpers import Runs
+logger, runs = CSVLogger("logs"), Runs()
+logger.experiment.add(1)
+figures = read(ddp.from_main_process(lambda: logger.experiment.metrics_file_path), runs.experiment.path)
+
 # last cell
 trainer = SFTTrainer(model)
 trainer.train()
