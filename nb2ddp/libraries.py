@@ -246,7 +246,7 @@ WRITING_FUNCTIONS = frozenset(
     "gdown.download_folder torch.hub.download_url_to_file git.Repo.clone_from imageio.mimsave imageio.mimwrite "
     "imageio.v2.mimsave pyarrow.parquet.write_table pyarrow.csv.write_csv nibabel.save SimpleITK.WriteImage "
     "faiss.write_index sentencepiece.SentencePieceTrainer.train sentencepiece.SentencePieceTrainer.Train "
-    "youtokentome.BPE.train".split()
+    "youtokentome.BPE.train pandas.ExcelWriter".split()
 )
 # Buffers and temporary files, which only the process that made them uses.
 OWN_BUFFERS = frozenset(

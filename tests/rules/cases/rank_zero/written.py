@@ -17,6 +17,19 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         llm.save_pretrained("start")  # the untrained ones
 
+# case: a workbook, opened where its sheets are written
+import pandas as pd
+with pd.ExcelWriter("a.xlsx") as book:
+    figures.to_excel(book, sheet_name="a")
+    figures.to_excel(book, sheet_name="b")
+# output
+import pandas as pd
+with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+    if is_main:
+        with pd.ExcelWriter("a.xlsx") as book:
+            figures.to_excel(book, sheet_name="a")
+            figures.to_excel(book, sheet_name="b")
+
 # case: a configuration and a vocabulary
 llm.config.to_json_file("config.json")
 words.save_vocabulary("words")
