@@ -19,7 +19,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
 
 import libcst as cst
 
@@ -58,11 +57,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         text = f"f{node.quote}cuda:{{{local_rank}}}{node.quote}" if isinstance(node, cst.SimpleString) else ""
         yield Edit.to(node, "this rank's GPU", text or local_rank)
     texts = {text: cst_nodes.string_value(text) for text in facts.strings}
-    others = [text for text, word in texts.items() if word in ("mps", "xpu")]
-    if others and not named and "cuda" not in {*texts.values(), *(n.attr.value for n in facts.attributes)}:
+    kinds = [text for text, word in texts.items() if word in ("mps", "xpu", "cuda")]
+    if kinds and not (named or any(facts.method(call) == "cuda" for call in facts.calls)):
         places = [a.value for c in facts.live_calls for a in c.args if _is_device(facts, c, a, "0")]
-        found = (other for other in others if any(facts.is_made_of(place, other) for place in places))
-        yield from (Note(_NO_CUDA, other) for other in islice(found, 1))
+        made = [text for text in kinds if any(facts.is_made_of(place, text) for place in places)]
+        others = made if "cuda" not in map(texts.get, made) else []
+        yield from (Note(_NO_CUDA, other) for other in others[:1])
     yield from _variables(facts)
     for shell in shell_calls(facts):
         name, value = shell.variable(frozenset()) if shell.is_environment else ("", "")

@@ -136,6 +136,13 @@ else:
 net.to(device)
 # note, line 3: this is a GPU of another kind, and the script trains on CUDA GPUs alone: write "cuda" here
 
+# case: a GPU of another kind, beside a comparison with CUDA
+import torch
+device = torch.device("mps")
+if device.type == "cuda":
+    torch.cuda.empty_cache()
+# note, line 2: this is a GPU of another kind, and the script trains on CUDA GPUs alone: write "cuda" here
+
 # case: a word that names no GPU, or only compares what there is
 import torch
 units = {"speed": "mps"}
