@@ -286,7 +286,9 @@ RUN_ONCE = RUNNING_FUNCTIONS | BY_THREADS
 SESSIONS = frozenset(
     "requests.request httpx.request requests.Session requests.session requests.sessions.Session httpx.Client "
     "smtplib.SMTP smtplib.SMTP_SSL google.cloud.storage.Client pymongo.MongoClient boto3.client boto3.resource "
-    "boto3.Session google.cloud.bigquery.Client slack_sdk.WebClient slack_sdk.web.WebClient".split()
+    "boto3.Session google.cloud.bigquery.Client slack_sdk.WebClient slack_sdk.web.WebClient "
+    "openai.OpenAI openai.AzureOpenAI openai.chat.completions.create openai.ChatCompletion.create anthropic.Anthropic "
+    "google.genai.Client groq.Groq mistralai.Mistral".split()
 )
 # Packages of functions and classes that ask servers.
 ASKS_SERVER = re.compile(r"(?:requests|httpx|aiohttp|urllib3|urllib\.request)\.")
@@ -294,7 +296,7 @@ ASKS_SERVER = re.compile(r"(?:requests|httpx|aiohttp|urllib3|urllib\.request)\."
 SENDING_METHODS = frozenset(
     "post put patch delete sendmail send_message upload_from_filename upload_from_file upload_from_string upload_file "
     "upload_fileobj put_object insert_one insert_many update_one update_many replace_one delete_one delete_many "
-    "bulk_write insert_rows_json chat_postMessage files_upload files_upload_v2".split()
+    "bulk_write insert_rows_json chat_postMessage files_upload files_upload_v2 create complete generate_content".split()
 )
 # Clients of databases, queues and servers, by what they come from, and what changes something there.
 CLIENTS = re.compile(

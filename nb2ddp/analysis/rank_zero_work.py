@@ -130,13 +130,13 @@ def gives_plain(facts: Facts, call: cst.Call) -> bool:
 
 
 def _sends(facts: Facts, call: cst.Call) -> bool:
-    """Match ``session.post(...)`` of a service's client, and ``requests.request("POST", ...)``, whatever it is told."""
+    """Match ``session.post(...)`` and ``chat.completions.create(...)`` of a service's client, but for streams."""
     name = facts.qualified(call.func).rpartition(".")[2] or facts.method(call)
     if name not in libraries.SENDING_METHODS | {"request"}:
         return False
     told = cst_nodes.string_value(facts.value(cst_nodes.given(call, 0, "method"))) or ""
     made_by = {facts.qualified(call.func), *facts.origins(facts.owner(call) or call.func)}
-    asks = name == "request" and told.upper() in ("GET", "HEAD")
+    asks = (name == "request" and told.upper() in ("GET", "HEAD")) or facts.switch(call, "stream") != {False}
     return not (asks or made_by.isdisjoint(libraries.SESSIONS))
 
 

@@ -10,6 +10,27 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 from trl import DPOTrainer, SFTConfig, SFTTrainer
 
+# case: what a service answers, which costs, and may be another thing each time
+from openai import OpenAI
+client = OpenAI()
+def judged(completions, **more):
+    return [client.chat.completions.create(model="m", messages=c).usage for c in completions]
+def texts(row):
+    return client.chat.completions.create(model="m", messages=[row]).choices[0].message.content
+rows = [texts(row) for row in rows]
+parts = client.chat.completions.create(model="m", messages=[], stream=True)
+trainer = SFTTrainer(rows, judged, parts)
+# output
+from openai import OpenAI
+client = OpenAI()
+def judged(completions, **more):
+    return [client.chat.completions.create(model="m", messages=c).usage for c in completions]
+def texts(row):
+    return ddp.from_main_process(lambda: client.chat.completions.create(model="m", messages=[row])).choices[0].message.content
+rows = [texts(row) for row in rows]
+parts = client.chat.completions.create(model="m", messages=[], stream=True)
+trainer = SFTTrainer(rows, judged, parts)
+
 # case: a program
 r = subprocess.run(["make", "all"])
 # output
