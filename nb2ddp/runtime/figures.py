@@ -7,6 +7,7 @@ number is added to, a value is replaced) is not guessed: in a checked step only 
 saw is taken.
 """
 
+import collections
 import contextlib
 import functools
 import sys
@@ -33,8 +34,7 @@ from nb2ddp.runtime.run_state import _replaced, _run, _warn_once
 from nb2ddp.runtime.value_copies import (
     _ABSENT,
     _copied,
-    _holder,
-    _put_back,
+    _is_as_it_was,
     _read,
     _refill,
     _remove,
@@ -160,7 +160,16 @@ class _Figures:
     def restore(self, taken: _Values) -> None:
         """Make all values what they were, in the dicts of today; the last snapshot says which are not."""
         now = {path: place for path, (place, _) in self.now.items()}
-        _put_back(taken, now, self.owners)
+        for path in now.keys() - taken.keys():
+            _remove(now[path].holder, now[path].key)
+        for path, (place, copy) in taken.items():
+            owner = self.owners.get(path[:-1], _ABSENT)  # another dict than before, perhaps
+            holder = place.holder if owner is _ABSENT else _holder(owner)
+            for of in (now[path].holder if path in now else holder, place.holder):
+                if _read(of, place.key) is not place.value:
+                    _write(of, place.key, place.value)
+            if not _is_as_it_was(place.value, copy):
+                _refill(place.value, copy)
         self.now = {p: (at._replace(holder=now.get(p, at).holder), v) for p, (at, v) in taken.items()}
 
     def apply(self, note: _Note) -> None:
@@ -279,6 +288,12 @@ class _Figures:
         if device is None or not isinstance(value, torch.Tensor | list):
             return value
         return [self._on_device(path, of) for of in value] if isinstance(value, list) else value.to(device)
+
+
+def _holder(owner: Any) -> Any:
+    """Return what holds the attributes or the items of an object."""
+    is_holder = isinstance(owner, dict | list | collections.deque | type) or not hasattr(owner, "__dict__")
+    return owner if is_holder else vars(owner)
 
 
 _CACHES = (

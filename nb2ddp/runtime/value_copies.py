@@ -25,7 +25,6 @@ from nb2ddp.runtime.kept_values import (
     _cannot_go_back,
     _is_array,
     _is_generator,
-    _Place,
     _plain_type,
 )
 
@@ -239,28 +238,3 @@ def _remove(holder: Any, key: Any) -> None:
         _plain_type(holder).pop(holder, key, None)
     elif not isinstance(holder, list | tuple | collections.deque | None) and hasattr(holder, key):
         delattr(holder, key)
-
-
-def _put_back(before: dict[Any, tuple[_Place, Any]], now: dict[Any, _Place], owners: dict[Any, Any]) -> None:
-    """Make all values what they were ``before``: places, with copies, by their paths.
-
-    ``now`` are the places of today, and ``owners`` what they are in: another dict than before, perhaps.
-    """
-    for path in now.keys() - before.keys():
-        _remove(now[path].holder, now[path].key)
-    for path, (place, held) in before.items():
-        if path in now:
-            holder = now[path].holder
-        else:
-            holder = _holder(owners[path[:-1]]) if path[:-1] in owners else place.holder
-        for of in (holder, place.holder):
-            if _read(of, place.key) is not place.value:
-                _write(of, place.key, place.value)
-        if held is not _NOT_COPIED and not _is_as_it_was(place.value, held):
-            _refill(place.value, held)
-
-
-def _holder(owner: Any) -> Any:
-    """Return what holds the attributes or the items of an object."""
-    is_holder = isinstance(owner, dict | list | collections.deque | type) or not hasattr(owner, "__dict__")
-    return owner if is_holder else vars(owner)

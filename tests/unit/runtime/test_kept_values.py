@@ -17,8 +17,9 @@ import pytest
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
+from nb2ddp.runtime.figures import _Figures  # noqa: E402
 from nb2ddp.runtime.kept_values import _Place, _walk  # noqa: E402
-from nb2ddp.runtime.value_copies import _copied, _IteratorState, _put_back  # noqa: E402
+from nb2ddp.runtime.value_copies import _copied, _IteratorState  # noqa: E402
 
 
 def numbers() -> Iterator[int]:
@@ -151,11 +152,12 @@ def plain(value: Any) -> Any:
 def test_what_has_changed_is_put_back(kind: str) -> None:
     make, change = CHANGES[kind]
     holder = {"value": make()}
-    value, owners = holder["value"], dict[Any, Any]()
+    value, figures = holder["value"], _Figures(lambda: None)
     before = {path: (place, _copied(place.value)) for path, place in places(holder).items()}
     as_it_was = str(plain(value))
     change(value)
     assert str(plain(value)) != as_it_was
-    _put_back(before, places(holder), owners)
+    figures.now = {path: (place, _copied(place.value)) for path, place in places(holder).items()}
+    figures.restore(before)
     assert holder["value"] is value
     assert str(plain(value)) == as_it_was
