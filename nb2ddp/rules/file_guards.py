@@ -24,11 +24,10 @@ from typing import Literal
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import files, frameworks
+from nb2ddp.analysis import files, frameworks, rank_zero_work
 from nb2ddp.analysis.common_paths import changes_process, changes_state, leaves, makes_folder
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
-from nb2ddp.analysis.rank_zero_work import why_alone
 from nb2ddp.options import Options
 from nb2ddp.rewriting.deferring import deferring_test
 from nb2ddp.rewriting.findings import Finding, Gate
@@ -54,13 +53,12 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if isinstance(statement, cst.If) and any(facts.carries(c, files.counted) for c in made):
             # all ranks count to a free name before rank 0 makes the folder, or one would take the next: see rank-zero
             continue
-        outer = (c for c in facts.calls_in(statement) if not facts.contains(decided, c))
-        if not facts.binds_in(statement) and any(why_alone(facts, c) for c in outer):
-            continue  # rank 0 alone writes what it makes of the file: see rank-zero
         deletes = _deletes(facts, statement)
-        says = leaves(facts, statement) or _says_what_is_there(facts, statement) or deletes == "and changes"
-        parts = isinstance(decided, cst.If) and (says or _goes_two_ways(facts, statement, decided))
-        parts |= not _is_found(facts, call, decided)
+        says = leaves(facts, statement) or _differs(facts, statement, call) or deletes == "and changes"
+        parts = (isinstance(decided, cst.If) and says) or not _is_found(facts, call, decided)
+        gives = not isinstance(statement, cst.SimpleStatementLine) or facts.bindings_in(statement)
+        if not gives and any(rank_zero_work.writes(facts, c) for c in facts.calls_in(statement)):
+            continue  # rank 0 alone adds to what it looks at: see rank-zero
         if parts or facts.runs(statement, facts.needs_all) or not _may_make_files(facts, statement):
             # a rank that comes later would go another way
             looks = partial(files.looks_at_files, facts)
@@ -71,30 +69,20 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Gate(statement, "main-first", "rank 0 makes the files, the others find them")
 
 
-def _says_what_is_there(facts: Facts, statement: Statement) -> bool:
-    """Return whether a statement makes a name of a run, changes the process, or sets a name to what calls nothing."""
-    names_one = any(facts.contains(statement, name) for name in shared_names(facts))
-    names_one |= any(changes_process(facts, call) for call in facts.calls_in(statement))
-    plain = (b for b in facts.bindings_in(statement) if b.value is not None and not facts.calls_in(b.value))
-    return names_one or any(facts.is_read_outside(binding.name, statement) for binding in plain)
-
-
-def _goes_two_ways(facts: Facts, statement: Statement, decided: cst.If) -> bool:
-    """Return whether a rank that finds what rank 0 has made would count other files, or set or change other values."""
-    counts = (node.value for node in facts.nodes(cst.NamedExpr, within=decided.test))
-    sides = [_sets(facts, part) for part in (decided.body, decided.orelse or decided.body)]
-    made = {name: facts.bindings(name) for name in sides[0] ^ sides[1]}
-    others = any(not of or not all(facts.contains(statement, b.node) for b in of) for of in made.values())
-    others |= any(facts.is_read_outside(name, statement) for name in made)
-    return others or any(files.looks_at_files(facts, value) for value in counts)
-
-
-def _sets(facts: Facts, part: cst.CSTNode) -> set[str]:
-    """Return the names that a branch binds, goes through, or calls a method of in a line of its own."""
-    acts = [c.func for c in facts.calls_in(part) if isinstance(facts.parent(c), cst.Expr)]
-    roots = [*map(root_of, acts), *(root_of(loop.iter) for loop in facts.nodes(cst.For, within=part))]
-    owners = {r.value for r in roots if isinstance(r, cst.Name) and r not in acts}
-    return {*facts.binds_in(part), *facts.changes_in(part), *(n for n in owners if not facts.is_imported(n))}
+def _differs(facts: Facts, statement: Statement, call: cst.Call) -> bool:
+    """Return whether a later rank, which finds what rank 0 has made, gets another name, process or value."""
+    differs = any(facts.contains(statement, name) for name in shared_names(facts))
+    differs |= any(changes_process(facts, call) for call in facts.calls_in(statement))
+    for b in facts.bindings_in(statement):
+        plain = isinstance(b.node, cst.NamedExpr) or (b.value is not None and not facts.calls_in(b.value))
+        differs |= plain and facts.is_read_outside(b.name, statement)
+    if isinstance(statement, cst.If) and statement.orelse is not None:
+        ways = statement.body, statement.orelse
+        body, orelse = ({b.name for b in facts.bindings_in(way)} for way in ways)
+        found = ways[isinstance(statement.test, cst.UnaryOperation)]  # not exists()
+        if body != orelse or changes_state(facts, found):
+            differs |= _path(facts, call) not in cst_nodes.code_of(found)
+    return differs
 
 
 def _is_found(facts: Facts, call: cst.Call, decided: cst.If | cst.IfExp) -> bool:

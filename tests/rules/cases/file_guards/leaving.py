@@ -127,6 +127,39 @@ else:
     resume = False
 print(resume)
 
+# case: a count of files that names the next one, where a later rank would count one more
+if (count := len(glob.glob("*.pt"))) < 3:
+    torch.save(net, f"{count}.pt")
+print(count)
+# output
+if (count := ddp.from_main_process(lambda: len(glob.glob("*.pt")))) < 3:
+    torch.save(net, f"{count}.pt")
+print(count)
+
+# case: a count where the file is there, which a later rank would take for one that was
+if not os.path.exists("a.pt"):
+    torch.save(net, "a.pt")
+else:
+    kept += 1
+print(kept)
+# output
+if ddp.from_main_process(lambda: not os.path.exists("a.pt")):
+    torch.save(net, "a.pt")
+else:
+    kept += 1
+print(kept)
+
+# case: weights that are changed where the file is there
+if os.path.exists("a.pt"):
+    net.weight.mul_(0.5)
+else:
+    torch.save(net, "a.pt")
+# output
+if ddp.from_main_process(lambda: os.path.exists("a.pt")):
+    net.weight.mul_(0.5)
+else:
+    torch.save(net, "a.pt")
+
 # case: a file that is made, or else another value that is changed
 phase = 0
 for epoch in range(4):
@@ -152,13 +185,6 @@ if ddp.from_main_process(lambda: os.path.exists("best.pt")):
         group["lr"] /= 2
 else:
     write("best.pt")
-
-# case: a count of the files that are there
-if (k := len(glob.glob("s*.pt"))) < 3:
-    write(f"s{k}.pt")
-# output
-if (k := ddp.from_main_process(lambda: len(glob.glob("s*.pt")))) < 3:
-    write(f"s{k}.pt")
 
 # case: a value that is loaded or made
 if os.path.exists("a"):

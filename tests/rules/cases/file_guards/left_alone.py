@@ -28,6 +28,9 @@ while not os.path.exists("d"):
     if os.path.exists("e"):
         break
 
+# case: a statement that adds to the file that it looks at, which rank 0 alone does
+Path("n").write_text((Path("n").read_text() if Path("n").exists() else "") + "x")
+
 # case: the answer is only kept
 found = os.path.exists("d")
 
