@@ -60,11 +60,14 @@ def live_html(
     )
 
 
-def live_text(progress: Progress, *, title: str, seconds: float, loads: Iterable[Load] = ()) -> str:
+def live_text(
+    progress: Progress, *, title: str, seconds: float, loads: Iterable[Load] = (), state: str = "running"
+) -> str:
     """Return the display of a run as one line of text."""
     gpus = [f"rank {load.rank} {load.used / GIB:.1f}/{load.total / GIB:.0f} GiB" for load in loads]
-    bar = "#" * round(20 * progress.fraction)
-    return "  ".join([f"{title} {clock(seconds)} [{bar:<20}]", *facts(progress), *gpus])
+    bar = "#" * round(20 * (1.0 if state == "done" else progress.fraction))
+    said = facts(progress, running=state == "running")
+    return "  ".join([f"{title} {clock(seconds)} [{bar:<20}]", *said, *gpus])
 
 
 def button(line: str) -> dict[str, str]:

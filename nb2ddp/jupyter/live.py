@@ -128,7 +128,7 @@ class Live:
         loads = self._monitor.loads()
         seconds = self._training.seconds
         title = _TITLES[state]
-        text = pictures.live_text(self._progress, title=title, seconds=seconds, loads=loads)
+        text = pictures.live_text(self._progress, title=title, seconds=seconds, loads=loads, state=state)
         if self._display is not None:
             html = pictures.live_html(
                 self._progress,

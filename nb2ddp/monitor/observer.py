@@ -215,7 +215,7 @@ class Monitor(Listener):
     def _now(self) -> list[Row]:
         moment = self._moments[-1] if self._moments else None
         known = {sample.rank: sample for sample in moment.samples} if moment else {}
-        slow = moment.straggler if moment and moment.step else None
+        slow = moment.straggler if moment and (moment.step or moment.loss is not None) else None
         rows = []
         for rank in sorted({*self._guards, *self._codes}):
             samples = [known[rank]] if rank in known else []

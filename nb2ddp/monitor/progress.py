@@ -11,6 +11,7 @@ Trainer has announced itself. Until then it gives the stage alone.
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import re
 from collections import deque
@@ -46,7 +47,7 @@ _BAR = re.compile(
 _COUNT = re.compile(r"[^\r\n|{]*: \d+ \w+ \[[\d:]+, +[\d.?]+ [^\]]*\]")  # a bar whose total is not known
 _LOSS = re.compile(
     r"(?<![\w_])(?:train_?)?loss['\"]?[ \t]*+[:=]?[ \t]*+(?:tensor\()?"
-    r"(?P<loss>\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan)",
+    r"(?P<loss>\d+\.\d+(?:e[-+]?\d+)?|\d+e[-+]?\d+|nan|\d++(?!\.\d|[ \t:/=,]+[\d.]))",  # "loss 2 1.5": 2 is a step
     re.I,
 )
 _STEP = re.compile(r"(?<![\w_])(?:step|iter(?:ation)?)[ \t]*+[:=]?[ \t]*+(?P<step>\d+)", re.I)
@@ -77,7 +78,7 @@ WORDS = {
     "compiling": "compiling: the first step takes longer",
     "training": "training",
     "saving": "saving",
-    AFTER: "after training: rank 0 goes on with the notebook",
+    AFTER: "after training: the rest of the notebook, and the end of the processes",
 }
 """What is said of each stage."""
 
@@ -121,9 +122,10 @@ class Progress:
 
     @property
     def steps(self) -> int:
-        """Training steps so far, of all epochs; where there is no bar, by what was logged or the runtime counted."""
-        logged = self.records[-1]["step"] if self.records else 0
-        return int(max(self._earlier_steps + self.step, logged)) or self._counted_steps
+        """Training steps so far, of all epochs: by a Trainer's bar, as the runtime counted, or by what is shown."""
+        logged = self.records[-1]["step"] if self.records and self._counts_on() else 0
+        shown = int(max(self._earlier_steps + self.step, logged))
+        return (shown if self._trainer else 0) or self._counted_steps or shown
 
     @property
     def samples_per_second(self) -> float | None:
@@ -142,15 +144,19 @@ class Progress:
         return self.stage if self.step == 0 or self.stage in ("saving", AFTER) else ""
 
     def curve(self, key: str = "loss") -> list[tuple[float, float]]:
-        """Return (step, value) of a logged number, where it is finite; numbered where no step is known of any."""
+        """Return (step, value) of a logged number, where it is finite; numbered where steps do not count on."""
         points = [
             (record["step"], record[key])
             for record in self.records
             if key in record and math.isfinite(record[key])
         ]
-        if any(step for step, _ in points):
+        if any(step for step, _ in points) and self._counts_on():
             return points
         return [(number, value) for number, (_, value) in enumerate(points, 1)]
+
+    def _counts_on(self) -> bool:
+        """Return whether no step is below the one before: a loop may count anew in each epoch."""
+        return all(a["step"] <= b["step"] for a, b in itertools.pairwise(self.records))
 
     def feed(self, text: str) -> str:
         """Take the next piece of output; return what of it is for people: no bars and no log dicts."""
@@ -185,7 +191,7 @@ class Progress:
             self._trainer = True
         elif match := _REPLICAS.match(plain):
             self.replicas = match["replicas"]
-            self._counted_steps = int(match["steps"] or 0)
+            self._counted_steps += int(match["steps"] or 0)
             self.stage = AFTER
         elif _TRAINER_BEGINS.search(plain):
             self._trainer, self.stage = True, "compiling"
@@ -195,7 +201,7 @@ class Progress:
             said = _STEP.search(plain)
             step = int(said["step"]) if said else 0
             step = self._earlier_steps + step if step <= self.total or not self.total else step
-            self._note({"step": max(step, self.step if not said else 0), "loss": float(match["loss"])})
+            self._note({**({"step": step} if said else {}), "loss": float(match["loss"])})
         elif plain.strip():
             self.stage = "running" if self.stage == "starting" else self.stage
             self._stale = self._seen is not None and self._seen.ended
@@ -209,7 +215,8 @@ class Progress:
                 self._advance(self._likely if inner and self._likely else self._seen, sure=True)
         if "train_runtime" in record:
             self.stage = AFTER
-        self.records.append({"step": self._earlier_steps + self.step, **record})
+        before = self.records[-1]["step"] if self.records else 0
+        self.records.append({"step": self._earlier_steps + self.step or before, **record})
 
     def _without_bars(self, raw: str) -> str:
         """Read all bars in a line that carriage returns overwrite; return what stands there last.

@@ -91,6 +91,13 @@ def test_gpus_are_in_the_display() -> None:
     assert "rank 1 2.0/15 GiB" in html_of_run.live_text(Progress(), title="t", seconds=1, loads=loads)
 
 
+def test_the_last_line_of_a_run_has_a_full_bar_and_no_stage() -> None:
+    progress = Progress()
+    progress.feed("step 3 loss 1.5\nnb2ddp: 2 replicas equal, bit for bit, after 4 steps\n")
+    shown = html_of_run.live_text(progress, title="Trained", seconds=1, state="done")
+    assert shown == f"Trained 0:01 [{'#' * 20}]  step 4  loss 1.5"
+
+
 def test_without_torch_nothing_is_held() -> None:
     code = (
         "import sys; from nb2ddp.jupyter import kernel_gpu; "

@@ -56,11 +56,28 @@ def test_steps_are_known_without_a_bar() -> None:
     assert facts["ranks"] == "2 replicas equal, bit for bit"
 
 
-def test_steps_of_a_bar_are_not_those_of_each_optimizer() -> None:
+def test_steps_are_counted_by_the_runtime_unless_a_trainer_shows_them() -> None:
+    bar = "\rTraining: 100%|#####| 4/4 [00:00<00:00, 9.00it/s, loss=1]\n"  # a loop's may count epochs
+    counted = "nb2ddp: 2 replicas equal, bit for bit, after 8 steps\n"
+    for said, steps in ((bar, "4"), (bar + counted, "8"), (bar + counted + counted, "16")):
+        progress = Progress()
+        progress.feed(said)
+        assert dict(closing_facts(progress, 5, Outputs([])))["steps"] == steps
     progress = Progress()
-    progress.feed("\rTraining: 100%|#####| 4/4 [00:00<00:00, 9.00it/s, loss=1]\n")
-    progress.feed("nb2ddp: 2 replicas equal, bit for bit, after 8 steps\n")
-    assert dict(closing_facts(progress, 5, Outputs([])))["steps"].startswith("4")
+    progress.feed(f"nb2ddp: batch 2 x 1, by length over 2 processes = 2 per step\n{bar}{counted}")
+    assert dict(closing_facts(progress, 5, Outputs([])))["steps"].startswith("4, 2 samples each")
+
+
+def test_steps_that_begin_anew_in_each_epoch_count_none() -> None:
+    progress = Progress()
+    for epoch in range(2):
+        for step in (0, 5, 10):
+            progress.feed(f"epoch {epoch} step {step} loss {9 - step / 5 - epoch:.3f}\n")
+        progress.feed(f"epoch {epoch}: loss 3.5\n")
+    assert "steps" not in dict(closing_facts(progress, 5, Outputs([])))
+    assert [number for number, _ in progress.curve()] == [1, 2, 3, 4, 5, 6, 7, 8]
+    progress.feed("nb2ddp: 2 replicas equal, bit for bit, after 30 steps\n")
+    assert dict(closing_facts(progress, 5, Outputs([])))["steps"] == "30"
 
 
 def test_what_is_no_output_is_left_out(tmp_path: Path) -> None:

@@ -77,6 +77,23 @@ def test_what_is_no_log_is_text() -> None:
     assert progress.loss == 1.5
 
 
+@pytest.mark.parametrize(
+    ("line", "loss"),
+    [
+        ("LOSS 2 0.207387", None),
+        ("loss 3: 0.5", None),
+        ("loss 0/10 1.25", None),
+        ("loss 2", 2.0),
+        ("loss: 2, lr: 0.1", 2.0),
+        ("loss 1e-3 lr 0.1", 1e-3),
+        ("train_loss=2.50 val 3", 2.5),
+        ("step 12 loss 10.5 acc 0.5", 10.5),
+    ],
+)
+def test_a_loss_is_the_number_beside_the_word(line: str, loss: float | None) -> None:
+    assert heard(f"{line}\n").loss == loss
+
+
 def bar(done: int, total: int, label: str = "", postfix: str = "") -> str:
     """A bar as tqdm draws it."""
     left = "?" if not done else "00:09"
