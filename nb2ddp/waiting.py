@@ -13,7 +13,7 @@ from typing import TextIO
 FIRST_SECONDS = 2.0
 """How long a command may be silent before it says what it waits for."""
 
-_EVERY_SECONDS, _OFTEN_SECONDS, _SELDOM_SECONDS = 2.5, 30.0, 15.0
+_AGAIN_SECONDS, _LONGEST_SECONDS = 15.0, 300.0
 _LONGEST_START = 10.0
 _SPINNER = "-\\|/"
 
@@ -26,17 +26,16 @@ def clock(seconds: float) -> str:
 
 
 class Waiting:
-    """One line on stderr: on a terminal it moves and goes again, elsewhere it is repeated.
+    """One line on stderr: on a terminal it moves and goes again, elsewhere it is told once for each stage.
 
-    It is repeated every 2.5 seconds in the first half minute of a stage, and then after every 15 seconds of silence:
-    the log of a long training holds little of it.
+    It is repeated after 15 seconds of silence, then after twice as many, and so on up to 5 minutes.
     """
 
     def __init__(self) -> None:
         self._stream = sys.stderr  # as it is now: Kaggle's client is called with another one
         self._moves = is_terminal()
-        self._next, self._count, self._drawn = FIRST_SECONDS, 0, ""
-        self._stage, self._stage_began, self._is_new = "", 0.0, True
+        self._next = self._silence = FIRST_SECONDS
+        self._count, self._drawn, self._stage = 0, "", ""
 
     def show(self, what: str, elapsed: float, silent: float) -> None:
         """Say ``what`` with the clock at ``elapsed``, if nothing else was shown for ``silent`` seconds.
@@ -44,8 +43,8 @@ class Waiting:
         What stands before a colon in ``what`` is the stage; a new one is said soon.
         """
         if (stage := what.partition(":")[0]) != self._stage:
-            self._stage, self._stage_began, self._next = stage, elapsed, FIRST_SECONDS
-        self._is_new = elapsed - self._stage_began < _OFTEN_SECONDS
+            self._stage = stage
+            self._next = self._silence = FIRST_SECONDS
         if silent < self._next:
             return
         line = f"nb2ddp: [{clock(elapsed)}] {what}"
@@ -56,12 +55,13 @@ class Waiting:
             # spaces and no "erase line", which the output of a notebook's cell does not know
             self._write(f"\r{self._drawn.ljust(before)}")
         else:
-            self._next = silent + (_EVERY_SECONDS if self._is_new else _SELDOM_SECONDS)
+            self._silence = min(max(2 * self._silence, _AGAIN_SECONDS), _LONGEST_SECONDS)
+            self._next = silent + self._silence
             self._write(f"{line}\n")
 
     def clear(self) -> None:
         """Take the line away: something else is printed."""
-        self._next = FIRST_SECONDS if self._is_new or self._moves else _SELDOM_SECONDS
+        self._next = self._silence
         if self._drawn:
             self._write(f"\r{' ' * len(self._drawn)}\r")
             self._drawn = ""

@@ -356,7 +356,7 @@ def stopped_sentence(
     """Return the line after a signal: what is kept, and the command that goes on (None: there is none)."""
     checkpoint = Outputs(files_written(folder, since, without=[logs.absolute()])).checkpoint
     if checkpoint is None:
-        return f"stopped by {number.name}; no checkpoint was written, so the next run begins at step 0"
+        return f"stopped by {number.name}; there is no checkpoint of this run that nb2ddp could go on from"
     how = f"; to go on from it: {resume}" if resume else ""
     return f"stopped by {number.name}; kept: {checkpoint}{how}"
 

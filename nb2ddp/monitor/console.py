@@ -22,6 +22,10 @@ _EVERY_SECONDS = 0.2
 _PATIENCE_SECONDS = 2.0  # with a reader that takes nothing of what we write, after Ctrl-C
 _MOVES = re.compile(r"(\r|\n|\x1b\[\d*A|\x1b\[\d*K)")
 _TRACEBACK = b"Traceback (most recent call last):"
+_CHAINED = (
+    b"During handling of the above exception, another exception occurred:",
+    b"The above exception was the direct cause of the following exception:",
+)
 
 
 class Lines:
@@ -73,7 +77,9 @@ class Lines:
 
 
 class Interruption:
-    """What rank 0 prints after Ctrl-C, less the traceback of KeyboardInterrupt: the command that goes on is read."""
+    """What rank 0 prints after Ctrl-C, less the traceback of KeyboardInterrupt, also of one raised while another error
+    was handled: a connection that breaks, say. What is to be read is the command that goes on.
+    """
 
     def __init__(self) -> None:
         self._line, self._trace = b"", b""
@@ -84,17 +90,23 @@ class Interruption:
         *lines, self._line = (self._line + data).split(b"\n")
         for line in lines:
             before, start, rest = line.partition(_TRACEBACK)
-            if start:  # a bar may stand before it
+            if start and not before and self._trace.rstrip().endswith(_CHAINED):
+                self._trace += line + b"\n"
+            elif start:  # a bar may stand before it
                 shown, self._trace = shown + self._trace + before, start + rest + b"\n"
             elif self._trace.endswith(b"\n") and line.startswith(b"KeyboardInterrupt"):
                 self._trace = b""
-            elif self._trace and line.startswith(b" "):
+            elif self._trace and (line.startswith((b" ", *_CHAINED)) or not line or self._in_frames()):
                 self._trace += line + b"\n"
             else:
                 shown, self._trace = shown + self._trace + line + b"\n", b""
         if everything:
             shown, self._line, self._trace = shown + self._trace + self._line, b"", b""
         return shown
+
+    def _in_frames(self) -> bool:
+        """Return whether the exception is still to come."""
+        return self._trace.splitlines()[-1].startswith(b" ")
 
 
 @dataclass

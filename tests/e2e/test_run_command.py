@@ -163,7 +163,8 @@ def test_ctrl_c_ends_with_what_is_kept(tmp_path: Path, saves: bool) -> None:
         assert "Traceback" not in err, "above the command that goes on"
     else:
         assert (
-            last == "nb2ddp: stopped by SIGINT; no checkpoint was written, so the next run begins at step 0"
+            last
+            == "nb2ddp: stopped by SIGINT; there is no checkpoint of this run that nb2ddp could go on from"
         )
 
 

@@ -75,9 +75,15 @@ def test_the_log_of_a_long_training_holds_little_of_it(capsys: pytest.CaptureFix
         line.show(f"training: step {second}", second, second % 10)
     line.show("saving", 602, 3)
     said = [line.split()[1] for line in capsys.readouterr().err.splitlines()]
-    assert 3 <= len(said) <= 10
-    assert all(at < "[0:40]" for at in said[:-1])
-    assert said[-1] == "[10:02]"
+    assert said == ["[0:02]", "[10:02]"]
+
+
+def test_a_long_silence_is_told_at_growing_intervals(capsys: pytest.CaptureFixture[str]) -> None:
+    line = module.Waiting()
+    for second in range(1200):
+        line.show("training", second, second)
+    said = [line.split()[1] for line in capsys.readouterr().err.splitlines()]
+    assert said == ["[0:02]", "[0:17]", "[0:47]", "[1:47]", "[3:47]", "[7:47]", "[12:47]", "[17:47]"]
 
 
 def test_on_a_terminal_nothing_of_it_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

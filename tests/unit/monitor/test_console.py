@@ -44,6 +44,16 @@ def test_the_traceback_of_ctrl_c_is_left_out() -> None:
 
 def test_other_tracebacks_are_shown_after_ctrl_c() -> None:
     interruption = Interruption()
-    assert interruption.passed(TRACE + b"OSError: no space left\n") == TRACE + b"OSError: no space left\n"
+    text = TRACE + b"OSError: no space left\nby itself\n"
+    assert interruption.passed(text) == text
     assert interruption.passed(TRACE) == b""
     assert interruption.passed(everything=True) == TRACE  # the process was killed while it printed
+
+
+def test_an_interrupt_while_another_error_was_handled_has_no_traceback() -> None:
+    interruption = Interruption()
+    first = TRACE + b"RuntimeError: Connection closed by peer\n\n"
+    chain = b"During handling of the above exception, another exception occurred:\n\n"
+    assert interruption.passed(first + chain + TRACE + b"\nKeyboardInterrupt\nsaved\n") == b"saved\n"
+    text = first + chain + TRACE + b"OSError: x\nsaved\n"
+    assert interruption.passed(text) == text

@@ -29,9 +29,9 @@ def silent(listener: Listener, seconds: float) -> None:
     listener._tick()
 
 
-def test_a_silence_is_filled_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stage_is_told_once_and_again_after_a_long_silence(capsys: pytest.CaptureFixture[str]) -> None:
     listener = Listener()
-    for seconds in (1, 2.1, 3, 4.7):
+    for seconds in (1, 2.1, 3, 4.7, 16, 17.2):
         silent(listener, seconds)
     listener._waiting.clear()
     listener._hear("epoch 0: loss 1.5\n", False)
