@@ -31,7 +31,7 @@ class Nb2ddpError(Exception):
 
 
 class OptionError(Nb2ddpError):
-    """An option of a conversion has a value that it cannot have."""
+    """An option has a value that it cannot have."""
 
     exit_code = 2
 

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from nb2ddp import output_file
 from nb2ddp.ddp_folder import REPORT, SCRIPT, in_use, settle
-from nb2ddp.errors import PLEASE_REPORT, Nb2ddpError, NotebookError, OutputError
+from nb2ddp.errors import PLEASE_REPORT, Nb2ddpError, NotebookError, OptionError, OutputError
 from nb2ddp.options import Options, Setting, file_defaults, settings
 from nb2ddp.plain_text import terminal_safe, wrapped
 from nb2ddp.source.inputs import Input, input_of
@@ -160,6 +160,8 @@ def converted(
         try:
             notebook, text = read_input(what, _kernel_source)
             return convert_notebook(notebook, options=options), text, None
+        except OptionError:  # it would be wrong for the next notebook too
+            raise
         except Nb2ddpError as error:
             failure = str(error)
         except Exception as error:

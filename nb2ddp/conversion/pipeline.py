@@ -69,7 +69,7 @@ def convert(
     Raises:
         NotebookError: the file cannot be read as a notebook.
         OptionError: an option has a value that it cannot have.
-        BundleError: owner or title cannot be used on Kaggle.
+        BundleError: a line holds half a character, which no file can store.
     """
     chosen = (options or Options()).with_(**keywords)
     return convert_notebook(read_notebook(Path(path)), options=chosen)

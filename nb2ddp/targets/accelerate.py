@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from nb2ddp.ddp_folder import SCRIPT
-from nb2ddp.errors import EmitError
+from nb2ddp.errors import OptionError
 from nb2ddp.options import option
 from nb2ddp.targets import job
 
@@ -31,7 +31,7 @@ class Accelerate:
     def files(self, what: job.Job) -> dict[str, str]:
         made = job.files(what, "accelerate.yaml", self, engine="accelerate launch")
         if what.max_nodes > 1 and self.main_process_ip is None:
-            raise EmitError("--main-process-ip is missing: the name or address of the first machine.")
+            raise OptionError("--main-process-ip is missing: the name or address of the first machine.")
         return made
 
     def next_command(self, what: job.Job) -> str:

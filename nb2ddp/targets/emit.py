@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nb2ddp.ddp_folder import SCRIPT, read, write
-from nb2ddp.errors import EmitError
+from nb2ddp.errors import EmitError, OptionError
 from nb2ddp.options import settings_of
 from nb2ddp.targets import TARGETS, Target
 from nb2ddp.targets.job import RESUME, Job, has_trainer
@@ -16,8 +16,8 @@ from nb2ddp.targets.job import RESUME, Job, has_trainer
 def job_of(folder: Path, **numbers: Any) -> Job:
     """Return the job of a conversion's folder; ``numbers`` are those of Job.
 
-    Raises FolderError when the folder cannot be read, EmitError for numbers that cannot be, or a script that
-    is not Python any more.
+    Raises FolderError when the folder cannot be read, OptionError for numbers that cannot be, EmitError for a script
+    that is not Python any more.
     """
     from nb2ddp.source.syntax_check import NOT_PYTHON, check
 
@@ -33,7 +33,7 @@ def job_of(folder: Path, **numbers: Any) -> Job:
 def target_of(name: str, options: Mapping[str, Any]) -> Target:
     """Return the target ``name`` with those ``options`` that are given (not None, not empty).
 
-    Raises EmitError for an option that belongs to another target, or a value that cannot be.
+    Raises OptionError for an option that belongs to another target, or a value that cannot be.
     """
     given = {option: value for option, value in options.items() if value not in (None, ())}
     known = {option.name for option in settings_of(TARGETS[name])}
@@ -45,7 +45,7 @@ def target_of(name: str, options: Mapping[str, Any]) -> Target:
             if option.name == other
         }
         flag = next(iter(owners.values()))
-        raise EmitError(f"{flag} is an option of --target {' and '.join(owners)}, not of {name}.")
+        raise OptionError(f"{flag} is an option of --target {' and '.join(owners)}, not of {name}.")
     return TARGETS[name](**given)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nb2ddp.ddp_folder import SCRIPT, SETUP, SUPPORT, shards, spreads
-from nb2ddp.errors import EmitError
+from nb2ddp.errors import EmitError, OptionError
 
 RESUME = "resume.py"
 """The program that starts the script from its last checkpoint, beside the script."""
@@ -34,7 +34,7 @@ class Job:
     shared_fs: the machines share the disk that the script works on.
     save_steps: optimizer steps from one extra checkpoint to the next; None for the script's own alone.
 
-    Raises EmitError for numbers that cannot be, and for a script that is for one process.
+    Raises OptionError for numbers that cannot be, and EmitError for a script that is for one process.
     """
 
     notebook: str
@@ -50,10 +50,10 @@ class Job:
     def __post_init__(self) -> None:
         found = _NODES.fullmatch(self.nodes)
         if not found or int(found["most"] or found["fewest"]) < int(found["fewest"]):
-            raise EmitError(f"--nodes {self.nodes} is no number of machines; give one, such as 2, or 1:4.")
+            raise OptionError(f"--nodes {self.nodes} is no number of machines; give one, such as 2, or 1:4.")
         for name, value in (("gpus", self.gpus), ("save-steps", self.save_steps)):
             if value is not None and value < 1:
-                raise EmitError(f"--{name} {value} has to be at least 1.")
+                raise OptionError(f"--{name} {value} has to be at least 1.")
         if spreads(self.script):
             raise EmitError(
                 "This script is for one process that spreads the model over the GPUs of one machine "
@@ -101,15 +101,15 @@ def files(
 
     engine: what starts a fixed number of machines; None: a range will do. resumes: it goes on from checkpoints.
 
-    Raises EmitError for numbers that the engine cannot have, and for a sharded model on machines that cannot all read
-    its checkpoints.
+    Raises OptionError for numbers that the engine cannot have, and EmitError for a sharded model on machines that
+    cannot all read its checkpoints.
     """
     from nb2ddp import rendering  # the command line reads the targets' options without it
 
     if engine is not None and job.min_nodes != job.max_nodes:
-        raise EmitError(f"--nodes {job.nodes}: {engine} starts a fixed number of machines; give one.")
+        raise OptionError(f"--nodes {job.nodes}: {engine} starts a fixed number of machines; give one.")
     if job.save_steps is not None and not resumes:
-        raise EmitError("--save-steps works with torchrun and slurm, which go on from checkpoints.")
+        raise OptionError("--save-steps works with torchrun and slurm, which go on from checkpoints.")
     if resumes and shards(job.script) and job.max_nodes > 1 and not job.shared_fs:
         raise EmitError(
             "The checkpoints of a sharded model (--strategy fsdp) are written by the first machine alone: the others "
@@ -128,15 +128,15 @@ def files(
 
 
 def checked(option: str, value: str | None, pattern: str, form: str) -> None:
-    """Raise EmitError for a value that its engine would not take, or that would break out of its place."""
+    """Raise OptionError for a value that its engine would not take, or that would break out of its place."""
     if value is not None and not re.fullmatch(pattern, value):
-        raise EmitError(f"{option} {value!r} cannot be used: it has to look like {form}.")
+        raise OptionError(f"{option} {value!r} cannot be used: it has to look like {form}.")
 
 
 def port(option: str, value: int) -> None:
-    """Raise EmitError for a number that is no port of a user's program."""
+    """Raise OptionError for a number that is no port of a user's program."""
     if not 1024 <= value < 65536:
-        raise EmitError(f"{option} {value} is no port to use: it has to be between 1024 and 65535.")
+        raise OptionError(f"{option} {value} is no port to use: it has to be between 1024 and 65535.")
 
 
 # ---- quoting ----------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nb2ddp import rendering
-from nb2ddp.errors import BundleError
+from nb2ddp.errors import BundleError, OptionError
 from nb2ddp.source.syntax_check import NOT_PYTHON, parse
 from nb2ddp.targets.job import has_trainer
 
@@ -208,7 +208,7 @@ def kaggle_bundle(
     local: a dataset, which has to be among the sources, and the paths in it that the script reads.
     sources: what is attached, by the keys of `SOURCES`.
 
-    Raises BundleError for values that Kaggle would refuse.
+    Raises BundleError for values that Kaggle would refuse, OptionError for an owner that cannot be.
     """
     kind, slug = ACCELERATORS[accelerator], slugify(title)
     code_file = f"{slug}.py"
@@ -251,11 +251,11 @@ def kaggle_bundle(
 
 
 def _check(nproc: int, kind: Accelerator, owner: str | None, resume_from: str | None) -> None:
-    """Raise BundleError for what Kaggle would refuse."""
+    """Raise BundleError or OptionError for what Kaggle would refuse."""
     if not 1 <= nproc <= kind.gpus:
         raise BundleError(f"{kind.label} has {kind.gpus} GPUs, so it cannot run {nproc} processes.")
     if owner is not None and not re.fullmatch(_SLUG, owner):
-        raise BundleError(
+        raise OptionError(
             f"{owner!r} is no name of a Kaggle user: the one in your profile's address is meant."
         )
     if resume_from is not None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from nb2ddp.errors import EmitError
+from nb2ddp.errors import OptionError
 from nb2ddp.options import option
 from nb2ddp.targets import job
 
@@ -49,7 +49,7 @@ class Slurm:
             job.checked("--module", name, r"[\w.+/-]+", "cuda/13.0")
         job.checked("--container-image", self.container_image, r"[^\s'\"\\]+", "an image's name, or a path")
         if self.signal_seconds < 1 or (self.cpus_per_task is not None and self.cpus_per_task < 1):
-            raise EmitError("--signal-seconds and --cpus-per-task have to be at least 1.")
+            raise OptionError("--signal-seconds and --cpus-per-task have to be at least 1.")
 
     def files(self, what: job.Job) -> dict[str, str]:
         return job.files(what, "train.sbatch", self, engine="SLURM", resumes=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from nb2ddp.errors import EmitError
+from nb2ddp.errors import OptionError
 from nb2ddp.options import option
 from nb2ddp.targets import job
 
@@ -26,7 +26,7 @@ class Torchrun:
     def __post_init__(self) -> None:
         job.port("--rdzv-port", self.rdzv_port)
         if self.max_restarts < 0:
-            raise EmitError(f"--max-restarts {self.max_restarts} has to be 0 or more.")
+            raise OptionError(f"--max-restarts {self.max_restarts} has to be 0 or more.")
 
     def files(self, what: job.Job) -> dict[str, str]:
         return job.files(what, "train_torchrun.sh", self, resumes=True)

@@ -24,7 +24,7 @@ from nb2ddp.cli import main
 from nb2ddp.conversion.pipeline import Conversion, convert_notebook
 from nb2ddp.conversion.report import lines
 from nb2ddp.ddp_folder import SUPPORT
-from nb2ddp.errors import EmitError
+from nb2ddp.errors import OptionError
 from nb2ddp.jupyter import html
 from nb2ddp.jupyter.result import Result
 from nb2ddp.monitor.charts import curve_svg
@@ -125,7 +125,7 @@ def test_an_options_value_is_refused_or_stays_one_value(target: str, option: str
     harmless = {"mem": "4G", "time": "10:00"}.get(option, "harmless")
     try:
         starter = TARGETS[target](**{**given, option: text})
-    except EmitError:
+    except OptionError:
         return
     names = {"slurm": "train.sbatch", "kubeflow": "trainjob.yaml", "skypilot": "task.yaml"}
     name = names.get(target, "accelerate.yaml")

@@ -289,6 +289,6 @@ def test_a_byte_order_mark_and_halves_of_characters(invoke: Invoke, tmp_path: Pa
 
 def test_an_owner_that_kaggle_would_refuse(invoke: Invoke, tmp_path: Path) -> None:
     result = invoke("convert", save(tmp_path / "a.ipynb", TRAIN), "--owner", "not a name!")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "Traceback" not in result.output
     assert not (tmp_path / "a_ddp").exists()

@@ -90,7 +90,7 @@ def test_an_edited_launcher_is_not_overwritten(folder: Path) -> None:
 )
 def test_what_cannot_be_is_said_in_a_sentence(folder: Path, arguments: list[str], sentence: str) -> None:
     result = emit("tiny_ddp", "--target", *arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == 2, "the command line is wrong"
     assert sentence in result.output
     assert not (folder / arguments[0]).exists()
 

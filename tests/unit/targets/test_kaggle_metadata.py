@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nb2ddp.errors import BundleError
+from nb2ddp.errors import BundleError, OptionError
 from nb2ddp.targets.kaggle import (
     ACCELERATORS,
     METADATA_FILE,
@@ -80,7 +80,7 @@ def test_sources_are_listed_once_each_in_the_given_order() -> None:
     ],
 )
 def test_what_kaggle_would_refuse_is_refused_in_a_sentence(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(BundleError, match=words):
+    with pytest.raises(OptionError if "owner" in changes else BundleError, match=words):
         bundle(**changes)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nb2ddp.errors import EmitError
+from nb2ddp.errors import OptionError
 from nb2ddp.targets.job import Job
 from nb2ddp.targets.skypilot import Skypilot
 
@@ -50,7 +50,7 @@ def test_what_is_rented() -> None:
     ],
 )
 def test_what_cannot_be_is_said_in_a_sentence(options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(EmitError) as error:
+    with pytest.raises(OptionError) as error:
         task(**options)
     assert sentence in str(error.value)
 
