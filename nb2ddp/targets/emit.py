@@ -10,7 +10,7 @@ from nb2ddp.ddp_folder import SCRIPT, read, write
 from nb2ddp.errors import EmitError, OptionError
 from nb2ddp.options import settings_of
 from nb2ddp.targets import TARGETS, Target
-from nb2ddp.targets.job import RESUME, Job, has_trainer
+from nb2ddp.targets.job import RESUME, Job
 
 
 def job_of(folder: Path, **numbers: Any) -> Job:
@@ -58,8 +58,8 @@ def emit(job: Job, name: str, target: Target, folder: Path, *, force: bool) -> l
     files = target.files(job)
     write(folder, files, {"target": name, "notebook": job.notebook}, force=force)
     notes = []
-    if RESUME in files and not has_trainer(job.script):
-        notes.append("the script trains without a Trainer, so a restart begins anew: it saves no checkpoints")
+    if name in ("torchrun", "slurm") and RESUME not in files:
+        notes.append("the script trains without a Trainer, whose checkpoints alone a run can go on from")
     if job.world_size == 1:
         notes.append("one process on one machine: this is the run of plain python, without DDP")
     return notes

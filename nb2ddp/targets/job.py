@@ -99,7 +99,8 @@ def files(
 ) -> dict[str, str]:
     """Return the files of one target: the script, its install step, and ``name``, which starts them.
 
-    engine: what starts a fixed number of machines; None: a range will do. resumes: it goes on from checkpoints.
+    engine: what starts a fixed number of machines; None: a range will do. resumes: it goes on from a Trainer's
+    checkpoints, where the script has one.
 
     Raises OptionError for numbers that the engine cannot have, and EmitError for a sharded model on machines that
     cannot all read its checkpoints.
@@ -110,6 +111,11 @@ def files(
         raise OptionError(f"--nodes {job.nodes}: {engine} starts a fixed number of machines; give one.")
     if job.save_steps is not None and not resumes:
         raise OptionError("--save-steps works with torchrun and slurm, which go on from checkpoints.")
+    resumes = resumes and has_trainer(job.script)
+    if job.save_steps is not None and not resumes:
+        raise OptionError(
+            "--save-steps is for a Trainer's checkpoints, and this script trains without a Trainer."
+        )
     if resumes and shards(job.script) and job.max_nodes > 1 and not job.shared_fs:
         raise EmitError(
             "The checkpoints of a sharded model (--strategy fsdp) are written by the first machine alone: the others "
@@ -123,7 +129,7 @@ def files(
         "yaml_block": yaml_block,
         "arguments": arguments,
     }
-    made[name] = rendering.render(f"cluster/{name}.j2", filters, job=job, options=options)
+    made[name] = rendering.render(f"cluster/{name}.j2", filters, job=job, options=options, resumes=resumes)
     return {file: text for file, text in made.items() if text is not None}
 
 

@@ -21,11 +21,14 @@ class Torchrun:
     shared_fs: ClassVar[bool] = True
     installs: ClassVar[bool] = False
     rdzv_port: int = option("Port of the rendezvous.", 29500)
-    max_restarts: int = option("Number of restarts after a failure.", 3)
+    max_restarts: int | None = option(
+        "Number of restarts after a failure.",
+        otherwise="3; 0 where there is no Trainer to go on from checkpoints",
+    )
 
     def __post_init__(self) -> None:
         job.port("--rdzv-port", self.rdzv_port)
-        if self.max_restarts < 0:
+        if self.max_restarts is not None and self.max_restarts < 0:
             raise OptionError(f"--max-restarts {self.max_restarts} has to be 0 or more.")
 
     def files(self, what: job.Job) -> dict[str, str]:

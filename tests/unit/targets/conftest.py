@@ -13,7 +13,7 @@ from nb2ddp.targets import TARGETS
 from nb2ddp.targets.job import Job
 from tests.support import ROOT
 
-SCRIPT = '"""Train it with torchrun."""\nprint("Trainer", 1)\n'
+SCRIPT = '"""Train it with torchrun."""\nprint("Trainer()", 1)\n'
 NOTEBOOK = ROOT / "sample_notebooks" / "alpaca_sft.ipynb"
 
 

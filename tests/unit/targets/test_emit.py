@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import yaml
 from click.testing import CliRunner
 
 from nb2ddp.cli import main
+from nb2ddp.targets.job import Job
 from tests.support import ROOT
 from tests.unit.targets.conftest import NOTEBOOK, SCRIPT, emit, files
 
@@ -123,10 +125,25 @@ def test_a_script_that_is_no_python_any_more(folder: Path) -> None:
     assert "cannot be read as Python" in result.output
 
 
-def test_a_loop_of_its_own_has_no_checkpoints(folder: Path) -> None:
-    assert "a restart begins anew" not in emit("--target", "torchrun", "tiny_ddp").output
+@pytest.mark.parametrize("target", ["torchrun", "slurm"])
+def test_a_loop_of_its_own_has_no_checkpoints_to_go_on_from(folder: Path, target: str) -> None:
+    """And nothing in its files speaks of them, nor starts the training a second time."""
+    assert "without a Trainer" not in emit("--target", target, "tiny_ddp").output
     loop = ROOT / "sample_notebooks" / "peft_loop.ipynb"  # it trains a tokenizer, with a BpeTrainer
-    assert "a restart begins anew" in emit("--target", "torchrun", str(loop)).output
+    assert "the script trains without a Trainer" in emit("--target", target, str(loop), "-o", "made").output
+    assert not Path("made/resume.py").exists()
+    text = Path("made", "train.sbatch" if target == "slurm" else "train_torchrun.sh").read_text()
+    assert not re.search(r"checkpoint|requeue|USR1|STOP_FILE|restarts=[1-9]|resume", text)
+    assert "train_ddp.py" in text
+    assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
+    refused = emit("--target", target, str(loop), "--save-steps", "5")
+    assert (refused.exit_code, "trains without a Trainer" in refused.output) == (2, True)
+
+
+def test_restarts_that_are_asked_for(folder: Path) -> None:
+    assert "--max_restarts=3 " in files("torchrun")["train_torchrun.sh"]
+    loop = Job("loop.ipynb", "print(1)\n", None)
+    assert "--max_restarts=2 " in files("torchrun", loop, max_restarts=2)["train_torchrun.sh"]
 
 
 def test_a_launcher_that_installs_asks_for_no_install_step(folder: Path) -> None:
