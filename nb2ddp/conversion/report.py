@@ -181,8 +181,8 @@ def batches(changes: Sequence[Change], world_size: int, *, uneven_alone: bool = 
             total = batch.per_device * batch.accumulation
             if not uneven_alone:
                 line = f"{batch.per_device} x {batch.accumulation} on one GPU -> the same {total}"
-                used = f"in turns on {gpus}" if total >= world_size else f"on {total} of {gpus}"
-                found.append(f"{line}, computed {used}")
+                used = f"divided over {gpus}" if total >= world_size else f"computed on {total} of {gpus}"
+                found.append(f"{line}, {used}")
             continue
         per_rank, steps = split(batch, world_size)
         per_device, accumulation = _trained(batch)

@@ -1,4 +1,4 @@
-"""Let the ranks compute a Trainer's micro-batches in turns, and compare the ranks afterwards.
+"""Let the ranks divide a Trainer's steps, and compare the ranks afterwards.
 
 Each rank runs the notebook's own Trainer on the notebook's own arguments, as one process does. `wrap_trainer` lets
 each rank compute its micro-batches of a step alone, and sums the gradients of all ranks: batches, losses, logs and
@@ -13,7 +13,7 @@ A Trainer that generates in each step (GRPO) divides the prompts by itself; the 
 
      from trl import SFTTrainer
      t = SFTTrainer(model)
-    +ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+    +ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
      trainer_stats = t.train()
     +ddp.check_replicas(ddp_model)
 """
@@ -40,7 +40,7 @@ from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement
 
 _UNNAMED = "this Trainer has no name; assign it to a variable on a line of its own"
-_IN_TURNS = "the ranks compute micro-batches in turns, and sum the gradients"
+_IN_TURNS = "the ranks divide each step, and sum the gradients"
 _WHOLE = "every rank computes all micro-batches, because they write to files or trackers"
 _IN_ORDER = "every rank computes all micro-batches, because they read what earlier ones have left"
 _WRITING = "every rank computes its batches, because they write"

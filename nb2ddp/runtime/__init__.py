@@ -101,7 +101,7 @@ What a training script that nb2ddp generated needs on several GPUs: one process 
 The script imports this module as ``ddp`` and needs nothing else of nb2ddp, whose licence is Apache-2.0. It holds the
 parts that this script uses. Under plain ``python`` every function does what the notebook did, and waits for nothing.
 
-- Each rank runs the whole script. A Trainer's micro-batches are computed in turns (`wrap_trainer`), the calls of a
+- Each rank runs the whole script. A Trainer's steps are divided (`wrap_trainer`), the calls of a
   loop's model by rows (`parallelize`); gradients are put together, so that the ranks' models stay equal.
 - Before the process group exists, and for whatever may take longer than a collective may, ranks meet through
   torchrun's key-value store: `main_process_only`, `main_process_first`, `from_main_process` and the like. All

@@ -1,4 +1,4 @@
-"""Let the ranks compute the micro-batches of one process's Trainer in turns."""
+"""Let the ranks divide the steps of one process's Trainer, by micro-batches or rows."""
 
 import os
 from typing import Any
@@ -13,7 +13,7 @@ from nb2ddp.runtime.turns import _Turns
 
 
 def wrap_trainer(trainer: Any, batch: str = "preserve", whole: bool = False) -> Any:
-    """Let the ranks compute a Trainer's micro-batches in turns, and return its model.
+    """Let the ranks divide a Trainer's steps, by micro-batches or rows, and return its model.
 
     Called right before ``trainer.train()``; every rank waits for the others. The Trainer stays one process's on each
     rank. With ``batch="scale"`` a step has as many times its micro-batches as there are ranks; with ``whole`` every
@@ -28,7 +28,7 @@ def wrap_trainer(trainer: Any, batch: str = "preserve", whole: bool = False) -> 
             trainer.args.gradient_accumulation_steps *= _run.world_size
         trainer.args.output_dir = from_main_process(lambda: trainer.args.output_dir)  # a temporary one, say
         size, steps = trainer.args.train_batch_size, trainer.args.gradient_accumulation_steps
-        how = "whole on each of" if whole else "in turns on"
+        how = "whole on each of" if whole else "divided over"
         _say(f"batch {size} x {steps}, {how} {_run.world_size} processes = {size * steps} per step")
         _set_random_state(from_main_process(_random_state))
     return trainer.model

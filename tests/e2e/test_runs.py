@@ -235,7 +235,7 @@ def test_generation_before_and_evaluation_and_another_trainer_after(tmp_path: Pa
     for word in ("early", "evaluated"):
         said = [line for line in expected.output.splitlines() if line.startswith(word)]
         assert said == [line for line in done.output.splitlines() if line.startswith(word)] != []
-    assert "in turns on 2 processes = 4 per step" in done.output
+    assert "divided over 2 processes = 4 per step" in done.output
     assert {"start/note.txt"} <= done.files()
     assert not any(name.startswith("start") for name in done.written(1))
 

@@ -111,10 +111,7 @@ def test_a_dropped_notebook_is_shown_and_its_folder_downloaded(browser: Any, ser
     shown = Shown(browser, served)
     shown.drop(ALPACA)
     shown.view.get_by_role("heading", name="alpaca_sft.ipynb").wait_for(timeout=LONG * 1000)
-    assert (
-        "2 x 4 on one GPU -> the same 8, computed in turns on 2 GPUs"
-        in shown.view.locator("main").inner_text()
-    )
+    assert "2 x 4 on one GPU -> the same 8, divided over 2 GPUs" in shown.view.locator("main").inner_text()
     assert downloaded(shown) == convert(ALPACA).files["train_ddp.py"]
     with shown.page.expect_download() as download:
         shown.page.get_by_role("button", name="Save this view").click()
@@ -131,7 +128,7 @@ def test_a_dropped_notebook_is_shown_and_its_folder_downloaded(browser: Any, ser
     shown.page.get_by_label("nproc").fill("4")
     shown.page.get_by_label("single file").check()
     shown.page.get_by_role("button", name="Convert").click()
-    shown.view.get_by_text("computed in turns on 4 GPUs").wait_for(timeout=LONG * 1000)
+    shown.view.get_by_text("divided over 4 GPUs").wait_for(timeout=LONG * 1000)
     assert downloaded(shown) == convert(ALPACA, nproc=4, single_file=True).files["train_ddp.py"]
     assert not [url for url in shown.requests if not url.startswith((served.address, "blob:", "data:"))]
     shown.page.close()

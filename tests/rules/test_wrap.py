@@ -53,7 +53,7 @@ def test_the_report_knows_the_batch_that_is_computed_in_turns(more: str, batch: 
     source = SOURCE.format(more)
     after = (
         "ddp_model = ddp.wrap_trainer(t)"
-        "  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients\n"
+        "  # nb2ddp: the ranks divide each step, and sum the gradients\n"
         "t.train()\nddp.check_replicas(ddp_model)\n"
     )
     (change, _) = check_rewritten(rule, source + "t.train()\n", source + after).changes

@@ -190,8 +190,8 @@ def test_a_batch_is_split_as_the_script_does(batch: Batch, world_size: int, shar
 def test_the_batch_arithmetic_is_one_line(tmp_path: Path) -> None:
     path = save(tmp_path, TRAIN)
     told = convert(path, "--check").stderr
-    assert "  Batch: 2 x 4 on one GPU -> the same 8, computed in turns on 2 GPUs\n" in told
-    assert "in turns on 4 GPUs\n" in convert(path, "--check", "--nproc", "4").stderr
+    assert "  Batch: 2 x 4 on one GPU -> the same 8, divided over 2 GPUs\n" in told
+    assert "divided over 4 GPUs\n" in convert(path, "--check", "--nproc", "4").stderr
     assert "the same 8, computed on 8 of 9 GPUs\n" in convert(path, "--check", "--nproc", "9").stderr
     assert "Batch:" not in convert(path, "--check", "--batch", "scale").stderr
 

@@ -113,7 +113,7 @@ def test_a_change_names_its_lines_on_both_sides() -> None:
     assert conversion.script is not None
     reader = Reader(page(conversion, Options()))
     entries = [text for place, text in reader.text.items() if place.startswith("change-")]
-    (entry,) = (text for text in entries if "compute micro-batches in turns" in text)
+    (entry,) = (text for text in entries if "divide each step" in text)
     lines = conversion.script.text.splitlines()
     (line,) = (number for number, text in enumerate(lines, start=1) if "ddp.wrap_trainer(" in text)
     assert "cell 1, line 5" in entry
@@ -125,7 +125,7 @@ def test_a_change_names_its_lines_on_both_sides() -> None:
 
 def test_figures_declines_and_notes_come_first() -> None:
     text = page(converted("data = [1]\n" + TRAINING), Options())
-    assert "4 x 1 on one GPU -&gt; the same 4, computed in turns on 2 GPUs" in text
+    assert "4 x 1 on one GPU -&gt; the same 4, divided over 2 GPUs" in text
     assert "7 billion parameters" in text
     assert "does not fit" in text
     assert text.index("7 billion parameters") < text.index('id="code"')

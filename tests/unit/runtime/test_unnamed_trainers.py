@@ -48,7 +48,7 @@ def test_the_run_of_one_process(trainers: RankServer, tmp_path: Path) -> None:
     single, several = collect(one, jobs[0])[0], collect(two, jobs[1])[0]
     assert single.codes == [0], single.text
     assert several.codes == [0, 0], several.text
-    assert several.ranks[0].out.count("in turns on 2 processes") == 2, several.text
+    assert several.ranks[0].out.count("divided over 2 processes") == 2, several.text
     expected, first = single.notes[0]["kept"], several.notes[0]["kept"]
     assert expected["losses"][2] == 6
     assert apart(expected["losses"], first["losses"], 1e-2) < 2e-6

@@ -54,7 +54,7 @@ trainer = SFTTrainer(
         output_dir = "outputs",
     ),
 )
-ddp_model = ddp.wrap_trainer(trainer)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(trainer)  # nb2ddp: the ranks divide each step, and sum the gradients
 trainer_stats = trainer.train()
 ddp.check_replicas(ddp_model)
 ddp.finish()  # nb2ddp: only rank 0 runs what follows
@@ -95,7 +95,7 @@ trainer_2 = Trainer(
     TrainingArguments("out", bf16=ddp.has_bf16, fp16=not ddp.has_bf16),
     train_dataset=rows,
 )
-ddp_model = ddp.wrap_trainer(trainer_2)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(trainer_2)  # nb2ddp: the ranks divide each step, and sum the gradients
 result = trainer_2.train()
 ddp.check_replicas(ddp_model)
 ddp.finish()  # nb2ddp: only rank 0 runs what follows

@@ -10,7 +10,7 @@ t = SFTTrainer(llm)
 t.train()
 del llm
 # output
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 del ddp_model  # nb2ddp: it holds the model too, which is to be freed
@@ -20,7 +20,7 @@ del llm
 t.train()
 del t, llm
 # output
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 del ddp_model  # nb2ddp: it holds the model too, which is to be freed
@@ -30,7 +30,7 @@ del t, llm
 t.train()
 del (t)
 # output
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 del ddp_model  # nb2ddp: it holds the model too, which is to be freed
@@ -42,7 +42,7 @@ x = 1
 if x:
     del llm, x
 # output
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 del ddp_model  # nb2ddp: it holds the model too, which is to be freed
@@ -54,7 +54,7 @@ if x:
 t.train()
 del other
 # output
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 del other
@@ -63,7 +63,7 @@ del other
 t.train()
 del t.x
 # output
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 del t.x
@@ -73,7 +73,7 @@ t.train()
 def f(t):
     del t
 # output
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 def f(t):
@@ -92,7 +92,7 @@ for fold in range(2):
         del own
     own = AutoModel.from_pretrained("m")
     trainer = SFTTrainer(own)
-    ddp_model = ddp.wrap_trainer(trainer)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+    ddp_model = ddp.wrap_trainer(trainer)  # nb2ddp: the ranks divide each step, and sum the gradients
     trainer.train()
     ddp.check_replicas(ddp_model)
     del ddp_model  # nb2ddp: it holds the model too, which is to be freed

@@ -10,7 +10,7 @@ for each in trainers: print(each.train().training_loss)
 # output
 trainers = [Trainer(llm), Trainer(llm)]
 for each in trainers:
-    ddp_model = ddp.wrap_trainer(each)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+    ddp_model = ddp.wrap_trainer(each)  # nb2ddp: the ranks divide each step, and sum the gradients
     print(each.train().training_loss)
     ddp.check_replicas(ddp_model)
 
@@ -36,7 +36,7 @@ print(trainers["a"].train().training_loss)
 # output
 trainers = {}
 trainers["a"] = Trainer(llm)
-ddp_model = ddp.wrap_trainer(trainers["a"])  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(trainers["a"])  # nb2ddp: the ranks divide each step, and sum the gradients
 print(trainers["a"].train().training_loss)
 ddp.check_replicas(ddp_model)
 
@@ -49,7 +49,7 @@ t.train()
 def build():
     return llm, Trainer(llm)
 model, t = build()
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -60,7 +60,7 @@ for kind in {"plain": Trainer}.values():
 # output
 for kind in {"plain": Trainer}.values():
     t = kind(model=llm, train_dataset=rows)
-    ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+    ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
     t.train()
     ddp.check_replicas(ddp_model)
 
@@ -68,7 +68,7 @@ for kind in {"plain": Trainer}.values():
 t = Trainer(llm); print(t.train().training_loss)
 # output
 t = Trainer(llm)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 print(t.train().training_loss)
 ddp.check_replicas(ddp_model)
 

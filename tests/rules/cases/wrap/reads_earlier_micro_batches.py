@@ -84,7 +84,7 @@ class Mine(Trainer):
             print(self.calls)
         return loss
 t = Mine(llm)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 

@@ -11,7 +11,7 @@ from transformers import Trainer
 class Mine(Trainer):
     pass
 t = Mine(llm)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -32,7 +32,7 @@ args = TrainingArguments("out")
 class Mine(CustomTrainer):
     pass
 t = Mine(llm, args)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 other = Other(llm, args=args)
@@ -64,7 +64,7 @@ t.train()
 # output
 from trl import *
 t = SFTTrainer(llm)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -86,7 +86,7 @@ t.train()
 # output
 from trl.experimental.gkd import GKDTrainer
 t = GKDTrainer(llm, teacher)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -97,7 +97,7 @@ t.train()
 # output
 from unsloth import UnslothTrainer
 t = UnslothTrainer(llm)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -112,7 +112,7 @@ from trl import SFTTrainer
 t = SFTTrainer(llm)
 from unsloth.chat_templates import train_on_responses_only as only
 t = only(t, a = 1)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -127,7 +127,7 @@ from trl import SFTTrainer
 def make():
     return SFTTrainer(llm)
 t = make()
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -138,7 +138,7 @@ t.train()
 # output
 from sentence_transformers import SentenceTransformerTrainer as S
 t = S(llm)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 
@@ -149,7 +149,7 @@ t.train()
 # output
 from transformers import Trainer
 t = Trainer(model_init=make)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(t.model)
 
@@ -167,7 +167,7 @@ class T(Trainer):
 t = T(model_init=make)
 ddp.prepare_trainer(t)  # nb2ddp: the ranks divide its batches
 t.evaluate()
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(t.model)
 
@@ -194,7 +194,7 @@ from transformers import Trainer
 t = Trainer(model, eval_dataset=ds)
 ddp.prepare_trainer(t)  # nb2ddp: the ranks divide its batches
 t.evaluate()
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 t = Trainer(model, eval_dataset=ds)
@@ -242,6 +242,6 @@ class Looks(TrainerCallback):
     def on_epoch_end(self, args, state, control, **kwargs):
         print(len(t.get_eval_dataloader()))
 t = Trainer(model, train_dataset=ds, callbacks=[Looks()])
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)

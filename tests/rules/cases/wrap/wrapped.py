@@ -10,7 +10,7 @@ stats = t.train()  # slow
 x = 1
 # output
 # go
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 stats = t.train()  # slow
 ddp.check_replicas(ddp_model)
 x = 1
@@ -20,7 +20,7 @@ with profiler:
     t.train()
 # output
 with profiler:
-    ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+    ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
     t.train()
     ddp.check_replicas(ddp_model)
 
@@ -30,7 +30,7 @@ def go():
 go()
 # output
 def go():
-  ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+  ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
   t.train()
   ddp.check_replicas(ddp_model)
 go()
@@ -42,7 +42,7 @@ except KeyboardInterrupt:
     pass
 # output
 try:
-    ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+    ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
     t.train()
     ddp.check_replicas(ddp_model)
 except KeyboardInterrupt:
@@ -53,7 +53,7 @@ for seed in seeds:
     t.train()
 # output
 for seed in seeds:
-    ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+    ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
     t.train()
     ddp.check_replicas(ddp_model)
 
@@ -62,18 +62,18 @@ t.train()
 d = DPOTrainer(llm)
 d.train()
 # output
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 d = DPOTrainer(llm)
-ddp_model = ddp.wrap_trainer(d)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(d)  # nb2ddp: the ranks divide each step, and sum the gradients
 d.train()
 ddp.check_replicas(ddp_model)
 
 # case: the rest of the line comes after the comparison
 t.train(); llm.save_pretrained("a")
 # output
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 llm.save_pretrained("a")
@@ -85,7 +85,7 @@ t.evaluate()
 # output
 ddp.prepare_trainer(t)  # nb2ddp: the ranks divide its batches
 t.evaluate()
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 t.evaluate()
@@ -95,7 +95,7 @@ ddp_model = ddp = 1
 t.train()
 # output
 ddp_model = ddp = 1
-ddp_ddp_model = ddp_ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_ddp_model = ddp_ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp_ddp.check_replicas(ddp_ddp_model)
 
@@ -105,6 +105,6 @@ def go(resume):
 go(True)
 # output
 def go(resume):
-    ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+    ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
     return ddp.check_replicas(ddp_model, t.train(resume_from_checkpoint=resume))
 go(True)
