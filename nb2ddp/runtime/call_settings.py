@@ -100,7 +100,7 @@ class _Settings:
 
 def _which(value: Any) -> Any:
     """Return a value that is plain; of an object its kind and identity, for another may take its place."""
-    is_number = type(value).__module__ == "numpy" and not _is_array(value)
+    is_number = type(value).__module__ == "numpy" and hasattr(value, "dtype") and not _is_array(value)
     if type(value) in _PLAIN_KINDS or _is_record(value) or is_number:
         return value
     return None if isinstance(value, _LOOKED_INTO) else (type(value), id(value))

@@ -31,6 +31,7 @@ def train(change):
     ddp.parallelize(net)
     opt = torch.optim.SGD(net.parameters(), lr=0.2)
     for step in range(14):
+        flat = np.zeros(step).flat  # is compared with none
         if step == 10:
             change(net)
         rows = slice(step % 6 * 10, step % 6 * 10 + 10)
