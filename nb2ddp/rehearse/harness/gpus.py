@@ -33,6 +33,7 @@ _device = 0  # the GPU that torch.cuda.set_device has chosen
 def _patch_torch(torch: Any) -> None:
     if torch.cuda.is_available():
         return
+    around(torch.autocast, "__init__", _autocast)
     around(torch.Tensor, "to", _on_cpu)
     around(torch.Tensor, "cuda", lambda original, self, *others, **options: self)
     around(torch.nn.Module, "to", _module_to)
@@ -239,6 +240,13 @@ def _synchronised_norm(original: Callable[..., Any], self: Any, value: Any) -> A
     if self.affine:
         out = out * self.weight.double().view(shape) + self.bias.double().view(shape)
     return out.to(value.dtype)
+
+
+def _autocast(original: Callable[..., Any], self: Any, *others: Any, **options: Any) -> None:
+    original(self, *others, **options)
+    if self._enabled:
+        replaced("16-bit autocast", "32 bit", "rounding would hide small differences")
+        self._enabled = False
 
 
 def _accelerator(original: Callable[..., Any], self: Any, *others: Any, **options: Any) -> None:

@@ -152,7 +152,8 @@ def _module_called(original: Callable[..., Any], self: Any, *inputs: Any, **opti
     is_ddp = isinstance(self, torch.nn.parallel.DistributedDataParallel)
     is_divided = is_ddp or self in getattr(run, "divided", ()) or (_micro_batch() or (0, 0, False))[2]
     call = _Call(_batch_of(digests), digests, is_divided)
-    if call.given is not None or call.is_divided:
+    is_again = notes.RANK > 0 and getattr(run, "has_rows", None) is False  # a whole batch is rank 0's
+    if (call.given is not None or call.is_divided) and not is_again:
         _called.append(call)
     _hidden.called = True
     try:
