@@ -125,7 +125,7 @@ def called_by_all(facts: Facts, node: cst.CSTNode) -> bool:
 
     It does where functions call one another by name, up to the cells, and methods of the notebook's plain classes.
     So do a Trainer's callbacks and Lightning's modules. A function that is passed on (a metric, say), another method
-    that a library calls, an ``except``, and a loop that waits for something may run on one rank alone. What is only
+    that a library calls, an ``except`` without training, and a loop that waits may run on one rank alone. What is only
     called after training, rank 0 runs.
     """
     callers = cache(partial(_callers, facts))
@@ -136,7 +136,8 @@ def _leads(facts: Facts, site: cst.CSTNode, callers: Callable[[cst.FunctionDef],
     """Return whether all ranks come to a site that come to its function, and they all do, as far as can be seen."""
     for parent in facts.parents(site):
         waits = isinstance(parent, cst.While) and _waits(facts, parent)
-        if waits or isinstance(parent, cst.Lambda | cst.ClassDef | cst.ExceptHandler):
+        waits |= isinstance(parent, cst.ExceptHandler) and not facts.runs(parent, facts.is_training)
+        if waits or isinstance(parent, cst.Lambda | cst.ClassDef):
             return False
         if isinstance(parent, cst.FunctionDef):
             home, name = facts.scope(parent), parent.name.value  # an event: `on_epoch_end`, `training_step`

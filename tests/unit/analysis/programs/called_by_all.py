@@ -58,6 +58,18 @@ except OSError:
 # asked: work(
 # answer: False
 
+# case: an except that trains
+def train():
+    work()
+    for batch in batches:
+        net(batch).backward()
+try:
+    load()
+except OSError:
+    train()
+# asked: work(
+# answer: True
+
 # case: a loop that waits
 while time.time() - start > 60:
     work()
