@@ -19,7 +19,6 @@ from nb2ddp.analysis.solver import Solver, search
 from nb2ddp.analysis.tree import grouped
 from nb2ddp.source.cells import Binding, CodeCell, last_name, root_of
 
-_DEPTH = 6  # how many classes are gone through to the base that has a method
 Class = cst.ClassDef | str
 Functions = frozenset[cst.FunctionDef]
 # Of the facts and a node: whether it has the label by itself; None where what it is made of decides.
@@ -123,7 +122,7 @@ class Calls(Kinds):
                 found += self._passed(argument.value)
             if self.is_of_import(call.func) and _TRAINS.match(last_name(call.func)):
                 given = (definition for a in call.args for definition in self._classes(a.value) or ())
-                homes = [home for definition in given for home in (definition, *self.own_bases(definition))]
+                homes = [home for definition in given for home in self.lineage(definition)]
                 methods = (f for home in homes for f in self.nodes(cst.FunctionDef, within=home.body))
                 found += [f for f in methods if self.scope(f) in homes and f.name.value[:2] != "__"]
             if isinstance(call.func, cst.Attribute) and call.func.attr.value in ("send", "__next__"):
@@ -170,10 +169,10 @@ class Calls(Kinds):
             name = function.value
             for definition in self.classes_named(function):
                 for made_by in ("__init__", "__post_init__"):
-                    yield from self._methods(definition, made_by)
+                    yield from self._methods(self.lineage(definition), made_by)
         if not self.definitions(name):  # self.stopper(loss)
             for definition in self._classes(function) or ():
-                yield from self._methods(definition, "__call__")
+                yield from self._methods(self.lineage(definition), "__call__")
         yield from sorted(self._values.solve(function), key=self.order)
 
     def _passed(self, value: cst.BaseExpression) -> Iterator[cst.FunctionDef]:
@@ -275,12 +274,12 @@ class Calls(Kinds):
             return
         around = self.around(owner, cst.ClassDef)
         if isinstance(owner, cst.Call) and isinstance(owner.func, cst.Name) and owner.func.value == "super":
-            for base in self.own_bases(around) if around is not None else ():
-                yield from self._methods(base, name)
+            line = self.lineage(around)[1:] if around is not None else ()
+            yield from self._methods(line, name)
             return
         if (classes := self._classes(owner)) is not None:
             for definition in classes:
-                yield from self._methods(definition, name)
+                yield from self._methods(self.lineage(definition), name)
         elif by_name:
             of_any = self._is_loose and not isinstance(owner, cst.Attribute)
             if of_any if name in _OF_MODULES else len(scopes) == 1:
@@ -290,22 +289,9 @@ class Calls(Kinds):
         found = [b.node for b in self.definitions(name) if b.scope is definition]
         return [node for node in found if isinstance(node, cst.FunctionDef)]
 
-    def _methods(self, definition: cst.ClassDef, name: str, depth: int = _DEPTH) -> Iterator[cst.FunctionDef]:
-        """Yield the method of a class, its own or that of the first base that has it."""
-        if own := self._own(definition, name):
-            yield from own
-        elif depth:
-            for base in self.own_bases(definition):
-                if found := [*self._methods(base, name, depth - 1)]:
-                    yield from found
-                    return
-
-    def _with_derived(self, base: cst.ClassDef) -> list[cst.ClassDef]:
-        """Return a class, and those of the notebook that derive from it."""
-        found = [base]
-        for above in found:  # which grows meanwhile
-            found += [d for d in self.nodes(cst.ClassDef) if above in self.own_bases(d) and d not in found]
-        return found
+    def _methods(self, line: Iterable[cst.ClassDef], name: str) -> Sequence[cst.FunctionDef]:
+        """Return the method that the first of some classes has."""
+        return next(filter(None, (self._own(home, name) for home in line)), ())
 
     # ---- the class of a value -------------------------------------------------------------------
 
@@ -331,7 +317,7 @@ class Calls(Kinds):
                 home := self.around(function, cst.ClassDef)
             ) is self.scope(function) and home is not None:
                 if function.params.params[:1] == (key.node,):  # self, cls
-                    return frozenset(self._with_derived(home))  # what it may be
+                    return frozenset(d for d in self.nodes(cst.ClassDef) if home in self.lineage(d))
                 sources = self.given(key)
             case Binding(node=cst.ClassDef() as definition):
                 return frozenset({definition})

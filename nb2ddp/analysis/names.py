@@ -97,21 +97,23 @@ class Names(Tree):
         first = [param.name.value for param in function.params.params[:1]]
         return bool(function.decorators) and first == ["self"]
 
-    def own_bases(self, definition: cst.ClassDef) -> list[cst.ClassDef]:
-        """List the notebook's classes that a class derives from directly."""
-        bases = [base.value for base in definition.bases]
-        return [found for base in bases for found in self.classes_named(base) if found is not definition]
+    def lineage(self, definition: cst.ClassDef) -> list[cst.ClassDef]:
+        """List a class, and those of the notebook that it derives from, as methods are looked for."""
+        line = [definition]
+        for place, home in enumerate(line):  # which grows meanwhile
+            bases = [found for base in home.bases for found in self.classes_named(base.value)]
+            line[place + 1 : place + 1] = [found for found in bases if found not in line]
+        return line
 
     def fields_of(self, call: cst.Call) -> list[str]:
         """List the names under which a dataclass, a ``namedtuple`` or a namespace keeps what a call gives it."""
-        binding, line = self.binding(call.func), self.classes_named(call.func)
+        binding = self.binding(call.func)
         match binding and binding.value:
             case cst.Call(func, [_, names, *_]) if self.qualified(func) == "collections.namedtuple":
                 return re.findall(r"\w+", code_of(names.value))
         if self.qualified(call.func) in ("types.SimpleNamespace", "argparse.Namespace"):
             return [argument.keyword.value for argument in call.args if argument.keyword is not None]
-        for above in line:  # which grows meanwhile
-            line += [base for base in self.own_bases(above) if base not in line]
+        line = [home for made in self.classes_named(call.func) for home in self.lineage(made)]
         fields = [(home, f) for home in reversed(line) for f in self.nodes(cst.AnnAssign, within=home.body)]
         own = (f for home, f in fields if self.scope(f) is home)
         return [code_of(f.target) for f in own if "ClassVar" not in code_of(f.annotation.annotation)]

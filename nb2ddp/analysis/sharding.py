@@ -92,17 +92,14 @@ def _parted(facts: Facts, call: cst.Call) -> Iterator[Refusal]:
         return
     method, owner = call.func.attr.value, call.func.value
     is_part = isinstance(owner, cst.Attribute | cst.Subscript) and not facts.kind(owner)
+    last = owner.attr.value if isinstance(owner, cst.Attribute) else ""
     if method == "push_to_hub" and facts.kind(owner) == "trainer":
         why = "with --strategy fsdp a Trainer pushes from one rank, which holds a share"
         yield f"{why}; push what is saved, in a run of its own", call
-    elif method in ("save_state", "save_model", "get_state_dict") and _ends_with(owner, "accelerator"):
+    elif method in ("save_state", "save_model", "get_state_dict") and last == "accelerator":
         yield (f"accelerator.{method}() has not been shown to work with a sharded model; {_INSTEAD}", call)
-    elif method in _WHOLE and is_part and not _ends_with(owner, "tokenizer", "processor", "processing_class"):
+    elif method in _WHOLE and is_part and last not in ("tokenizer", "processor", "processing_class"):
         yield _declined(f".{method}()", owner)
-
-
-def _ends_with(node: cst.BaseExpression, *names: str) -> bool:
-    return isinstance(node, cst.Attribute) and node.attr.value in names
 
 
 def _uses(facts: Facts) -> Iterator[cst.Name | cst.Attribute]:

@@ -61,7 +61,9 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Decline(f"{one} losses are {why}", call)
         elif kind and not GENERATING.search(kind):
             yield Note(f"{one} accuracies and uneven steps are {why}", call)
-    yield from _read_back(facts, made) if options.batch == "preserve" else ()
+    yield from (
+        _read_back(facts, made[0][1] if len(made) == 1 else None) if options.batch == "preserve" else ()
+    )
     yield from _out_of_sight(facts, bool(made))
     for node, given in made:
         if given is None:
@@ -161,9 +163,7 @@ def _generating_steps(given: Mapping[str, cst.BaseExpression], accumulation: str
     return None
 
 
-def _read_back(
-    facts: Facts, made: list[tuple[cst.Call | cst.Dict, dict[str, cst.BaseExpression] | None]]
-) -> Iterator[Finding]:
+def _read_back(facts: Facts, given: Mapping[str, cst.BaseExpression] | None) -> Iterator[Finding]:
     """Yield edits where the batch is read back: it would be one rank's share, not the notebook's value."""
     for attribute in facts.attributes:
         name = {"train_batch_size": BATCH}.get(attribute.attr.value, attribute.attr.value)
@@ -172,7 +172,6 @@ def _read_back(
         of_arguments = facts.kind(attribute.value) == "arguments" or _is_of_callback(facts, attribute.value)
         if not of_arguments or _times_ranks(facts, attribute):
             continue
-        given = made[0][1] if len(made) == 1 else None
         number = None if given is None else cst_nodes.code_of(given.get(name, cst.Integer(DEFAULTS[name])))
         if number is not None and number.isdigit():
             yield Edit.to(attribute, "the notebook's value, not this rank's share of it", number)
