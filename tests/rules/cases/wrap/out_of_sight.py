@@ -23,7 +23,7 @@ Mine(llm).run()
 # output
 class Mine(Trainer):
     def run(self):
-        ddp_model = ddp.wrap_trainer(self)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+        ddp_model = ddp.wrap_trainer(self)  # nb2ddp: the ranks divide each step, and sum the gradients
         self.train()
         ddp.check_replicas(ddp_model)
         return self.state.log_history

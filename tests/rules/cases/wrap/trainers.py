@@ -51,7 +51,7 @@ from kd import Distilled, Other
 from transformers import TrainingArguments
 args = TrainingArguments("out")
 t = Distilled(llm, args=args)
-ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks compute micro-batches in turns, and sum the gradients
+ddp_model = ddp.wrap_trainer(t)  # nb2ddp: the ranks divide each step, and sum the gradients
 t.train()
 ddp.check_replicas(ddp_model)
 other = Other(llm, args=args)
