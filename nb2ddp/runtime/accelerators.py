@@ -2,6 +2,7 @@
 
 import functools
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,12 @@ def as_one_process(make: Callable[[], _T]) -> _T:
     Each rank calls ``make``, waits for no other, and raises what it raises. The Accelerator saves on rank 0 alone,
     while the others wait, and logs there.
     """
+    module: Any = sys.modules.get("accelerate.state")
+    for kind in (module.PartialState, module.AcceleratorState) if module else ():
+        if (
+            kind._shared_state.get("num_processes", 1) > 1
+        ):  # of a Trainer that knows of the ranks: it keeps that one
+            kind._shared_state = type(kind._shared_state)()
     told = (*_RANK_VARIABLES, "ACCELERATE_USE_CPU")
     hidden = {name: os.environ.pop(name) for name in told if name in os.environ}
     try:
