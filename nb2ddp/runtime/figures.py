@@ -162,14 +162,14 @@ class _Figures:
         now = {path: place for path, (place, _) in self.now.items()}
         for path in now.keys() - taken.keys():
             _remove(now[path].holder, now[path].key)
-        for path, (place, copy) in taken.items():
+        for path, (place, held) in taken.items():
             owner = self.owners.get(path[:-1], _ABSENT)  # another dict than before, perhaps
             holder = place.holder if owner is _ABSENT else _holder(owner)
             for of in (now[path].holder if path in now else holder, place.holder):
                 if _read(of, place.key) is not place.value:
                     _write(of, place.key, place.value)
-            if not _is_as_it_was(place.value, copy):
-                _refill(place.value, copy)
+            if not _is_as_it_was(place.value, held):
+                _refill(place.value, held)
         self.now = {p: (at._replace(holder=now.get(p, at).holder), v) for p, (at, v) in taken.items()}
 
     def apply(self, note: _Note) -> None:
