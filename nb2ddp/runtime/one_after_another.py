@@ -14,6 +14,7 @@ from nb2ddp.runtime.object_collectives import _Meeting, from_all_ranks
 from nb2ddp.runtime.process_signs import _descendants
 from nb2ddp.runtime.run_state import _run, _warn_once
 from nb2ddp.runtime.script_location import _place
+from nb2ddp.runtime.whole_files import _save_whole_files
 
 _MOST_COPIED = 1 << 28  # bytes of a file
 
@@ -163,3 +164,6 @@ def _see_files() -> list[_Files]:
 
     sys.addaudithook(hook)  # it cannot be removed
     return seeing
+
+
+_run.at_begin.append(_save_whole_files)  # PyTorch's C++ writes past what Python sees

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nb2ddp.runtime import used_names
+from nb2ddp.runtime import support_module, used_names
 from tests.support.ranks import RankServer
 from tests.support.runtime_module import module_folder
 from tests.unit.runtime.conftest import RANK_COUNTS, START
@@ -98,6 +98,23 @@ def test_an_error_while_rank_0_reads_is_every_ranks(trainers: RankServer, tmp_pa
     folder = str(module_folder("reading_in_turn"))
     ended = trainers.run(tmp_path, START + "import torch\n" + textwrap.dedent(program), 2, runtime=folder)
     assert [notes["error"] for notes in ended.notes] == ["'no such row'"] * 2, ended.text
+
+
+def test_what_pytorch_writes_in_a_turn_is_undone_for_the_next_rank(
+    server: RankServer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "module"
+    folder.mkdir()
+    (folder / "ddp_support.py").write_text(support_module(frozenset({"init", "in_turn"})), encoding="utf-8")
+    program = """
+import glob, torch
+with ddp.in_turn():
+    count = len(glob.glob("*.pt"))
+    torch.save(count, f"{count}.pt")
+note(count=count, files=glob.glob("*.pt"))
+"""
+    ended = server.run(tmp_path / "run", START + program, 3, runtime=str(folder))
+    assert ended.notes == [{"count": 0, "files": ["0.pt"]}] * 3, ended.text
 
 
 FILLS = """
