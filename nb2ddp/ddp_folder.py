@@ -245,8 +245,9 @@ def refuse_edits(folder: Path, names: Collection[str], advice: str) -> None:
     if os.path.lexists(folder) and not folder.is_dir():
         foreign = ["what is there"]
     if edited or foreign:
-        reason = "changed since nb2ddp wrote" if edited else "not written by nb2ddp"
-        raise OutputError(f"{folder}: {', '.join(edited or foreign)} {reason}; {advice}.")
+        verb = "was" if len(edited or foreign) == 1 else "were"
+        reason = "changed since nb2ddp wrote it" if edited else "not written by nb2ddp"
+        raise OutputError(f"{folder}: {', '.join(edited or foreign)} {verb} {reason}; {advice}.")
 
 
 def _update(folder: Path, contents: Mapping[str, bytes], *, force: bool) -> None:

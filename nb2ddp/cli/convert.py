@@ -281,7 +281,10 @@ def _echo_table(results: Sequence[_Result]) -> None:
     """Print how many notebooks of each task became what."""
     by_task: dict[str, list[str]] = {}
     for result in results:
-        by_task.setdefault(result.conversion.task or "unread", []).append(result.status)
+        task = {"": "(cannot be read)", "none": "(no training)"}.get(
+            result.conversion.task, result.conversion.task
+        )
+        by_task.setdefault(task, []).append(result.status)
     width = max(len("task"), *map(len, by_task))
     echo("  ".join(["task".ljust(width), *_STATES]), err=True)
     for task, statuses in sorted(by_task.items(), key=lambda item: (-len(item[1]), item[0])):

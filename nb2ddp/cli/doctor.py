@@ -22,7 +22,10 @@ _STATUS = 6  # columns
 @click.command()
 @click.argument("folder", metavar="[DIR]", required=False, type=PathName(exists=True))
 @click.option(
-    "--nproc", type=click.IntRange(min=1), help="Number of processes.  [default: one per GPU; 2 with --cpu]"
+    "--nproc",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of processes.  [default: one per GPU; 2 with --cpu]",
 )
 @click.option("--cpu", is_flag=True, help="Check for training on the CPU, with gloo.")
 @click.option("--python", metavar="PATH", help="The Python that has the training packages.  [default: this]")

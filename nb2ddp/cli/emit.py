@@ -48,10 +48,19 @@ def _target_options(command: _Command) -> _Command:
     help="The launcher that starts the script on the cluster.",
 )
 @click.option(
-    "--nodes", default="1", show_default=True, help="Number of machines; 1:4 means one to four, for torchrun."
+    "--nodes",
+    default="1",
+    metavar="N",
+    show_default=True,
+    help="Number of machines; 1:4 means one to four, for torchrun.",
 )
 @click.option(
-    "--gpus", type=click.IntRange(min=1), default=2, show_default=True, help="Number of GPUs in each machine."
+    "--gpus",
+    type=click.IntRange(min=1),
+    default=2,
+    metavar="N",
+    show_default=True,
+    help="Number of GPUs in each machine.",
 )
 @click.option("--cpu", is_flag=True, help="Start the processes on the CPU, as many as --gpus says.")
 @click.option(
@@ -60,7 +69,9 @@ def _target_options(command: _Command) -> _Command:
     help="The machines share a disk, or each prepares the data for itself.  "
     f"[default: shared; {_NO_SHARED_FS}: not]",
 )
-@click.option("--save-steps", type=int, help="Save a checkpoint every so many steps, for torchrun and SLURM.")
+@click.option(
+    "--save-steps", type=int, metavar="N", help="Save a checkpoint every N steps, for torchrun and SLURM."
+)
 @_target_options
 @click.option(
     "-o",

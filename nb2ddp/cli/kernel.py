@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from nb2ddp.cli.common import PathName, echo, echo_log, say, to_width, until_interrupted
-from nb2ddp.errors import KernelError
+from nb2ddp.errors import REPOSITORY, KernelError
 
 if TYPE_CHECKING:
     from nb2ddp.kaggle.client import Client, State
 
 
-KAGGLE_CODES = "The exit code says what failed; docs/exit_codes.md lists the codes."
+KAGGLE_CODES = f"The exit code says what failed: {REPOSITORY}/blob/main/docs/exit_codes.md lists the codes."
 
 
 @click.command(epilog=KAGGLE_CODES)

@@ -45,7 +45,10 @@ class _Command(click.Command):
 @click.command(cls=_Command)
 @click.argument("target", type=PathName())
 @click.option(
-    "--nproc", type=click.IntRange(min=1), help="Number of processes.  [default: one per GPU; 2 with --cpu]"
+    "--nproc",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of processes.  [default: one per GPU; 2 with --cpu]",
 )
 @click.option("--cpu", is_flag=True, help="Run on the CPU, with gloo; needs no GPU.")
 @click.option(

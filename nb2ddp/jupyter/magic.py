@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -195,6 +196,8 @@ class DDPMagics(Magics):
             raise UsageError(f"INTERNAL ERROR, {type(error).__name__}: {error}. {PLEASE_REPORT}") from error
         if conversion.status != "converted":
             why = [line for line in report.lines(conversion) if ": declined: " in line]
+            if not options.notebook:  # by the numbers that Jupyter shows
+                why = [re.sub(r"^.*?: declined: cell (\d+)", r"Cell In[\1]", line) for line in why]
             raise UsageError("\n".join(["this cannot be converted:", *why]))
         return conversion
 

@@ -132,7 +132,12 @@ def _ipynb(path: Path, text: str) -> Any:
     except Exception:  # nbformat raises whatever the malformed JSON runs into
         if (completed := _with_metadata(text)) != text:
             return _ipynb(path, completed)
-        raise NotebookError(f"{path} is not a Jupyter notebook: {_reason(text)}.") from None
+        kinds = (
+            ""
+            if path.suffix == ".ipynb"
+            else " Notebooks end with .ipynb, or with .py (marimo's, or `# %%` cells)."
+        )
+        raise NotebookError(f"{path} is not a Jupyter notebook: {_reason(text)}.{kinds}") from None
     finally:
         quiet.disabled = was_disabled
 

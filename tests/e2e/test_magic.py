@@ -184,7 +184,7 @@ def test_wrong_arguments_read_as_ipythons_own(kernel: Kernel) -> None:
         "%%run_ddp a.ipynb\nx = 1": "a notebook is run with %run_ddp a.ipynb",
         "%%run_ddp --only\n\n": "there is nothing in this cell",
         "%%run_ddp --collect --show\nx = 1": "--collect runs nothing yet",
-        "%%run_ddp --only\nx = = 1": "cell 15, line 2: this is not valid Python",
+        "%%run_ddp --only\nx = = 1": "this cannot be converted:\nCell In[15], line 2: this is not valid Python",
         "%%run_ddp --only\nx = 1": "nb2ddp sees no training here",
         "%%run_ddp --button\nx = 1": "--button is for a line",
         f"%%run_ddp --only --keep /proc/1/x --cpu\n{DATA}{MODEL}{LOOP}": "Name another folder with --keep",

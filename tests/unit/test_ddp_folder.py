@@ -51,7 +51,7 @@ def test_what_nobody_edited_is_replaced(tmp_path: Path) -> None:
 def test_an_edited_file_stops_everything(tmp_path: Path, name: str) -> None:
     put(tmp_path, FIRST)
     (tmp_path / name).write_text("mine\n")
-    with pytest.raises(OutputError, match=rf"{name} changed since.*--force"):
+    with pytest.raises(OutputError, match=rf"{name} was changed since.*--force"):
         put(tmp_path, SECOND)
     assert found(tmp_path) == {**FIRST, name: "mine\n"}
     assert edited_since(tmp_path) == [name]
@@ -78,7 +78,7 @@ def test_a_deleted_file_comes_back(tmp_path: Path) -> None:
 
 def test_a_script_of_the_users_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "train_ddp.py").write_text("mine\n")
-    with pytest.raises(OutputError, match=r"train_ddp\.py not written by nb2ddp"):
+    with pytest.raises(OutputError, match=r"train_ddp\.py was not written by nb2ddp"):
         put(tmp_path, FIRST)
     assert found(tmp_path) == {"train_ddp.py": "mine\n"}
 
@@ -86,7 +86,7 @@ def test_a_script_of_the_users_is_not_overwritten(tmp_path: Path) -> None:
 def test_nor_is_one_that_came_between_two_conversions(tmp_path: Path) -> None:
     put(tmp_path, FIRST)
     (tmp_path / "setup_env.py").write_text("mine\n")
-    with pytest.raises(OutputError, match=r"setup_env\.py not written by nb2ddp"):
+    with pytest.raises(OutputError, match=r"setup_env\.py was not written by nb2ddp"):
         put(tmp_path, {**SECOND, "setup_env.py": "ours\n"})
     assert found(tmp_path) == {**FIRST, "setup_env.py": "mine\n"}
 
@@ -94,7 +94,7 @@ def test_nor_is_one_that_came_between_two_conversions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("report", ["", "[]", "{}", '{"files": []}', '{"files": null}', "no JSON", '"text"'])
 def test_somebody_elses_report_is_not_overwritten(tmp_path: Path, report: str) -> None:
     (tmp_path / "report.json").write_text(report)
-    with pytest.raises(OutputError, match=r"report\.json not written by nb2ddp"):
+    with pytest.raises(OutputError, match=r"report\.json was not written by nb2ddp"):
         put(tmp_path, FIRST)
     put(tmp_path, FIRST, force=True)
     assert found(tmp_path) == {**FIRST, "report.json.bak": report}

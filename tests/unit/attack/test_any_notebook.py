@@ -323,7 +323,7 @@ def test_a_report_that_is_nested_deeply_is_not_ours(here: Path) -> None:
     nbformat.write(notebook(*TRAINING), "x.ipynb")
     Path("x_ddp").mkdir()
     Path("x_ddp/report.json").write_text("[" * 100_000)
-    assert "report.json not written by nb2ddp" in run("convert", "x.ipynb").output
+    assert "report.json was not written by nb2ddp" in run("convert", "x.ipynb").output
 
 
 # ---- terminals that take nothing ------------------------------------------------------------------------

@@ -118,7 +118,9 @@ def test_an_edit_after_a_kill_is_the_users(tmp_path: Path, name: str) -> None:
         (folder / name).write_text("mine\n")
         read(folder)
         assert (folder / name).read_text() == "mine\n"
-        with pytest.raises(OutputError, match=rf"{name} (changed since nb2ddp wrote|not written by nb2ddp)"):
+        with pytest.raises(
+            OutputError, match=rf"{name} was (changed since nb2ddp wrote it|not written by nb2ddp)"
+        ):
             write(folder, {**OLD, **NEW}, {}, force=False)
         assert (folder / name).read_text() == "mine\n"
 

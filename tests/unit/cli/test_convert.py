@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -145,7 +146,7 @@ def test_edited_output_is_kept_without_force(invoke: Invoke, tmp_path: Path) -> 
     script.write_text(f"{written}# mine\n")
     result = invoke("convert", path)
     assert result.exit_code == 1
-    assert "train_ddp.py changed since nb2ddp wrote" in result.stderr
+    assert "train_ddp.py was changed since nb2ddp wrote it" in result.stderr
     assert script.read_text().endswith("# mine\n")
     as_json = json.loads(invoke("convert", path, "--json").stdout)
     assert (as_json["status"], as_json["script"]) == ("failed", None)
@@ -254,6 +255,21 @@ def test_what_cannot_be_converted_is_told_in_a_sentence(
     assert "INTERNAL ERROR" not in result.output
     assert not (tmp_path / "a_ddp").exists()
     assert json.loads(invoke("convert", path, "--json").stdout)["status"] == status
+
+
+def test_a_file_of_another_kind_names_the_kinds(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("# notes\n")
+    assert "Notebooks end with .ipynb, or with .py" in invoke("convert", tmp_path / "notes.md").stderr
+    (tmp_path / "a.ipynb").write_text("# notes\n")
+    assert "Notebooks end" not in invoke("convert", tmp_path / "a.ipynb").stderr
+
+
+def test_the_table_of_a_folder_says_what_trains_nothing(invoke: Invoke, tmp_path: Path) -> None:
+    save(tmp_path / "a.ipynb", "x = 1")
+    (tmp_path / "b.ipynb").write_text("{")
+    told = invoke("convert", tmp_path, "--check").stderr
+    assert re.search(r"^\(cannot be read\) +0 +0 +1$", told, re.MULTILINE), told
+    assert re.search(r"^\(no training\) +0 +1 +0$", told, re.MULTILINE), told
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_an_edited_launcher_is_not_overwritten(folder: Path) -> None:
     launcher.write_text(launcher.read_text() + "# mine\n")
     result = emit("--target", "slurm", "tiny_ddp")
     assert result.exit_code == 1
-    assert "train.sbatch changed since nb2ddp wrote; --force overwrites" in result.output
+    assert "train.sbatch was changed since nb2ddp wrote it; --force overwrites" in result.output
     assert launcher.read_text().endswith("# mine\n")
     assert emit("--target", "slurm", "--force", "tiny_ddp").exit_code == 0
     assert launcher.with_name("train.sbatch.bak").read_text().endswith("# mine\n")
