@@ -90,9 +90,7 @@ class _Settings:
         roots = [*_of_modules(_own_parts(model)), *_names()]
         for place in (*roots, *_walk(roots, _is_tiny, map(id, parts), lists=False)):
             value = place.value
-            if isinstance(value, (*_GROWS, dict)) and len(value) <= _MOST_ITEMS:
-                yield place.path, repr([x if isinstance(x, _SIMPLE) else id(x) for x in value])
-            elif (isinstance(value, torch.Tensor) or _is_array(value)) and _is_tiny(place):
+            if (isinstance(value, torch.Tensor) or _is_array(value)) and _is_tiny(place):
                 yield place.path, str(value.tolist())
             elif place.path:
                 yield place.path, _which(value)
@@ -103,6 +101,10 @@ def _which(value: Any) -> Any:
     is_number = type(value).__module__ == "numpy" and hasattr(value, "dtype") and not _is_array(value)
     if type(value) in _PLAIN_KINDS or _is_record(value) or is_number:
         return value
+    if isinstance(value, (*_GROWS, dict, tuple)) and len(value) <= _MOST_ITEMS:
+        items = [*value, *(dict.values(value) if isinstance(value, dict) else ())]
+        plain = [x for x in items if not isinstance(x, torch.Tensor)]
+        return repr([x if isinstance(x, _SIMPLE) else id(x) for x in plain])
     return None if isinstance(value, _LOOKED_INTO) else (type(value), id(value))
 
 

@@ -18,12 +18,12 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.linear = nn.Linear(6, 3)
-        self.reg, self.scale = Plain(), np.float32(0)
+        self.reg, self.scale, self.regs = Plain(), np.float32(0), (Plain(), 1.0)
     def forward(self, x):
         h = torch.tanh(self.linear(x))
         if state.mode is Mode.CENTER or "center" in named:
             h = Center()(h)
-        return self.reg(h) - self.scale * h.mean(0)
+        return self.reg(self.regs[0](h)) - self.scale * h.mean(0)
 state, named = State(), {}
 x, y = torch.randn(60, 6), torch.randint(0, 3, (60,))
 def train(change):
@@ -40,6 +40,7 @@ def train(change):
         log(loss)
     return net
 train(lambda net: setattr(net, "reg", Center()))
+train(lambda net: setattr(net, "regs", (Center(), 1.0)))
 train(lambda net: setattr(net, "scale", np.float32(0.7)))
 train(lambda net: named.update(center=True))
 named.clear()
