@@ -37,7 +37,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             last = facts.statement(cell.module.body[-1])
             why = "the notebook shows a cell's figures at its end"
             yield Insert(last, "after", f"{helper(facts, 'save_plots')}()", why)
-        for value in facts.shown(cell):
+        for value in () if _HIDES.match(cell.source) else facts.shown(cell):
             yield Edit.inside(value, "a cell's last value is shown", helper(facts, "show"))
     for call in facts.calls:
         name = facts.qualified(call.func)
@@ -46,6 +46,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             yield Edit.to(call.func, "what is displayed is printed, or saved", helper(facts, "show"))
 
 
+_HIDES = re.compile(r"\s*%%capture(?!.*--no-display)")  # what a cell shows
 # Methods that draw, whatever they belong to, where matplotlib or pandas is imported.
 _PLOTS = frozenset("plot hist scatter bar barh imshow boxplot pie fill_between errorbar contourf".split())
 _DRAWS = re.compile(r"(?<!mat)plot|show|draw|hist(?!or)|scatter|semilog|visuali[sz]e")

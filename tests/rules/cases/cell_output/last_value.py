@@ -1,5 +1,20 @@
 # The last value of a cell is shown.
 
+# case: a cell whose output is hidden, and one whose last value is not
+%%capture
+x = len("a")
+x
+# %%
+%%capture --no-display
+x
+# output
+%%capture
+x = len("a")
+x
+# %%
+%%capture --no-display
+ddp.show(x)
+
 # case: a name
 x
 # output
