@@ -39,7 +39,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         alone = any(facts.runs(statement, set(facts.calls_in(value)).__contains__) for statement in by_one)
         alone |= any(isinstance(c, cst.Call) and bool(rank_zero_work.why_alone(facts, c)) for c in lines)
         if not alone:
-            why = "every rank must have the same name"
+            why = "all ranks have rank 0's, of which a name may be made"
             yield from deferring(facts, value, why, wanted=lambda part: any(facts.calls_in(part)))
     for node in facts.nodes(cst.Import, cst.ImportFrom):
         for name in imported_modules(node) if not facts.is_after_training(node) else ():
