@@ -227,16 +227,20 @@ class Names(Tree):
         deciding = [b for b in bound if b.scope is None and (is_inside(b.order) or self.is_certain(b.node))]
         if not any(is_inside(b.order) for b in deciding):
             return False
+        above = [of for node in nodes for of in self.parents(node) if isinstance(of, cst.For | cst.While)]
+        others = [b.order for b in bound if b.scope is None and not is_inside(b.order)]
         for load in self._loads_of.get(name, ()):
-            if load.order > limit or is_inside(load.order):
-                continue
             scope = self.scope(load.node)
-            if scope is not None:
-                if scope not in homes:
-                    return True  # a function may run while the name has this value
+            if load.order > limit or is_inside(load.order) or (scope is not None and scope in homes):
                 continue
-            for index in range(bisect.bisect_right(deciding, load.order, key=_order) - 1, -1, -1):
-                item = deciding[index]
+            if scope is not None:
+                return True  # a function may run while the name has this value
+            begin = min(
+                (self._spans[of][0] for of in above if self.contains(of, load.node)), default=load.order
+            )
+            if begin < load.order < spans[0][0] and not any(begin < order <= load.order for order in others):
+                return True  # in a loop's next round
+            for item in reversed(deciding[: bisect.bisect_right(deciding, load.order, key=_order)]):
                 if is_inside(item.order):
                     return True
                 of_itself = isinstance(item.node, cst.Assign | cst.AugAssign)

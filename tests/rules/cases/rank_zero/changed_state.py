@@ -291,3 +291,36 @@ with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
     if is_main:
         with open("best.txt", "w") as f:
             f.write(heapq.nlargest(1, best)[0][1])
+
+# case: a rate that the next round reads
+rate = 1.0
+for turn in range(3):
+    rows = make(rate)
+    with open("log.txt", "a") as f:
+        f.write(str(turn))
+        rate = 0.5 if turn else 0.1
+# output
+rate = 1.0
+for turn in range(3):
+    rows = make(rate)
+    with ddp.in_turn():  # nb2ddp: the ranks write one after another
+        with open("log.txt" if ddp.is_main_process else os.devnull, "a") as f:
+            f.write(str(turn))
+            rate = 0.5 if turn else 0.1
+
+# case: a rate that each round begins with anew
+for turn in range(3):
+    rate = 1.0
+    rows = make(rate)
+    with open("log.txt", "a") as f:
+        f.write(str(turn))
+        rate = 0.5 if turn else 0.1
+# output
+for turn in range(3):
+    rate = 1.0
+    rows = make(rate)
+    with ddp.main_process_only() as is_main:  # nb2ddp: only rank 0 writes
+        if is_main:
+            with open("log.txt", "a") as f:
+                f.write(str(turn))
+                rate = 0.5 if turn else 0.1
