@@ -174,7 +174,8 @@ class Failure:
         if self.message and self.message.startswith(_ENDED):
             return self.message.splitlines()[0].partition(": ")[2]
         who = "the script" if self.alone else f"rank {self.rank.rank}"
-        first = "" if self.alone else " first" if self.alike == 1 else f", and {self.alike - 1} more alike"
+        others = f", and {self.alike - 1} other rank{'s' * (self.alike > 2)} alike"
+        first = "" if self.alone else " first" if self.alike == 1 else others
         text = f"{who} failed{first} ({ending(self.rank.code, self.message is not None)})"
         # a MemoryError often has no words
         return f"{text}: {self.message.splitlines()[0].removesuffix(': ')}" if self.message else text

@@ -227,14 +227,14 @@ def test_what_all_ranks_raise_is_told_of_rank_0_whose_traceback_stands_above(tmp
     ranks = [rank(i, 1, 9.0, error_file=recorded(tmp_path, i, "ValueError: x", 9.0 - i)) for i in range(3)]
     failure = told(tmp_path, *ranks)
     assert failure.rank is ranks[0]
-    assert failure.headline == "rank 0 failed, and 2 more alike (exit code 1): ValueError: x"
+    assert failure.headline == "rank 0 failed, and 2 other ranks alike (exit code 1): ValueError: x"
     ranks[1].error_file = recorded(tmp_path, 1, "KeyError: 1", 1.0)
     assert told(tmp_path, *ranks).headline == "rank 1 failed first (exit code 1): KeyError: 1"
 
 
 def test_an_exit_that_the_script_asks_for(tmp_path: Path) -> None:
     failure = told(tmp_path, rank(0, 7, 2.0), rank(1, 7, 1.0))
-    assert failure.headline == "rank 0 failed, and 1 more alike (exit code 7)"
+    assert failure.headline == "rank 0 failed, and 1 other rank alike (exit code 7)"
     assert "SystemExit" in failure.advice
     assert told(tmp_path, rank(0, 1, 2.0), rank(1, 1, 1.0)).headline == "rank 1 failed first (exit code 1)"
 
