@@ -156,7 +156,7 @@ class Failure:
 
     ``alone``: world_size is 1. ``place``: the line of ``script``, and the cell. ``after``: the ranks that had
     ended with success when this one lost its connection to them. ``alike``: how many ranks failed in the same way.
-    ``lost``: rank 0 has only lost its connection to this rank.
+    ``lost``: rank 0 may have shown that it lost its connection to this rank.
     """
 
     rank: Rank
@@ -230,7 +230,9 @@ def describe(
     lines = text.splitlines()
     place = cells.last(lines)
     after = ""
-    lost = any(of.log is None and role(of, killed) is Role.CONSEQUENCE for of in members if of is not rank)
+    console = [role(of, killed) for of in members if of.log is None and of is not rank]
+    # it may have been ended before it recorded what it has shown
+    lost = Role.CONSEQUENCE in console or (message is None and Role.ENDED in console)
     if role(rank, killed) is Role.CONSEQUENCE:
         gone = [of for of in members if of.code == 0 and of.ended < _failed_at(rank)]
         after = ", ".join(f"rank {other.rank}" for other in gone)
@@ -330,7 +332,7 @@ def _tell_failure(failure: Failure, ranks: Ranks, *, repeat_trace: bool) -> None
     else:
         lines.append(f"{'its traceback' if failure.message else 'what it printed'} is above")
     if failure.lost:
-        lines.append("what rank 0 says above is a consequence of this")
+        lines.append("an error that rank 0 shows above is a consequence of this")
     if failure.after:
         lines.append(f"{failure.after} had ended before it, with exit code 0")
     if ranks.attempt:

@@ -244,6 +244,11 @@ def test_what_rank_0_says_of_a_lost_connection_is_a_consequence(tmp_path: Path) 
     assert told(
         tmp_path, rank(0, 1, 9.0, error_file=recorded(tmp_path, 0, words, 9.0)), rank(1, -9, 8.0)
     ).lost
+    assert told(tmp_path, rank(0, -15, 9.0), rank(1, -9, 8.0)).lost, (
+        "torchrun ended it before it could record that"
+    )
+    own = rank(1, 1, 8.0, error_file=recorded(tmp_path, 1, "ValueError: x", 8.0))
+    assert not told(tmp_path, rank(0, -15, 9.0), own).lost, "the runtime shows no traceback then"
     words = "RuntimeError: x"
     assert not told(
         tmp_path, rank(0, 1, 9.0, error_file=recorded(tmp_path, 0, words, 9.0)), rank(1, -9, 8.0)
