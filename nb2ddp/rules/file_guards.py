@@ -56,11 +56,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         deletes = _deletes(facts, statement)
         says = leaves(facts, statement) or _differs(facts, statement, call) or deletes == "and changes"
         parts = (isinstance(decided, cst.If) and says) or not _is_found(facts, call, decided)
-        gives = not isinstance(statement, cst.SimpleStatementLine) or facts.bindings_in(statement)
-        if not gives and any(rank_zero_work.writes(facts, c) for c in facts.calls_in(statement)):
+        gives = any(facts.is_read_outside(name, statement) for name in facts.binds_in(statement))
+        around = (c for c in facts.calls_in(statement) if not facts.contains(decided, c))
+        if not gives and any(rank_zero_work.writes(facts, c) for c in around):
             continue  # rank 0 alone adds to what it looks at: see rank-zero
         if parts or facts.runs(statement, facts.needs_all) or not _may_make_files(facts, statement):
-            # a rank that comes later would go another way
             looks = partial(files.looks_at_files, facts)
             yield from deferring_test(facts, decided.test, "all ranks go rank 0's way", looks)
         elif deletes:  # a later rank would delete what rank 0 has made meanwhile

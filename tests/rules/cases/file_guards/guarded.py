@@ -2,6 +2,7 @@
 
 # first cell
 import glob, os
+import torch
 from pathlib import Path
 from trl import SFTTrainer
 
@@ -148,6 +149,12 @@ with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others fin
     if os.path.exists("a"):
         if os.path.exists("b"):
             x = load(1)
+
+# case: a line that loads or saves
+net.load_state_dict(torch.load("w.pt")) if os.path.exists("w.pt") else torch.save(net.state_dict(), "w.pt")
+# output
+with ddp.main_process_first():  # nb2ddp: rank 0 makes the files, the others find them
+    net.load_state_dict(torch.load("w.pt")) if os.path.exists("w.pt") else torch.save(net.state_dict(), "w.pt")
 
 # last cell
 trainer = SFTTrainer(model)

@@ -37,6 +37,10 @@ found = os.path.exists("d")
 # case: a file that rank 0 alone writes, which is read first
 json.dump((json.load(open("a.json")) if os.path.exists("a.json") else []) + [1], open("a.json", "w"))
 
+# case: a file to which lines are added, or which is begun
+with open("g.csv", "a" if os.path.exists("g.csv") else "w") as log:
+    log.write("x")
+
 # last cell
 trainer = SFTTrainer(model)
 trainer.train()
