@@ -138,9 +138,10 @@ def _own_random_numbers(
 
     drew = False
     try:
-        grad = torch.is_grad_enabled()
-        how = {"gradients": grad, "everywhere": not grad}
-        with (kind or _DropoutRows)(*rows, draws, **how) if rows else contextlib.nullcontext():
+        how = {"gradients": torch.is_grad_enabled(), "everywhere": not torch.is_grad_enabled()}
+        mode = (kind or _DropoutRows)(*rows, draws, **how) if rows else contextlib.nullcontext()
+        seed, kept = torch.initial_seed(), contextlib.nullcontext  # what the call seeds itself stays
+        with mode, _replaced(_run, draws=lambda: (draws if torch.initial_seed() == seed else kept)()):
             yield lambda: drew
     finally:
         drawn = [a is not None and not torch.equal(a, b) for a, b in zip(started, _generators(), strict=True)]
@@ -152,3 +153,17 @@ def _own_random_numbers(
 
 
 _run.dropout = _DropoutRows, _own_random_numbers
+
+
+def _alike(draw: Any, *args: Any, **options: Any) -> Any:
+    """Draw the first weights of a module that forward() makes as one process does: no rank's rows are in them."""
+    if _run.draws is None:
+        return draw(*args, **options)
+    with _run.draws(), _replaced(_run, draws=None), torch._C.DisableTorchFunction():
+        return draw(*args, **options)
+
+
+_INITS = "uniform normal trunc_normal xavier_uniform xavier_normal kaiming_uniform kaiming_normal orthogonal"
+for _name in (f"{name}_" for name in _INITS.split()):
+    _plain: Any = getattr(torch.nn.init, _name)
+    setattr(torch.nn.init, _name, functools.update_wrapper(functools.partial(_alike, _plain), _plain))

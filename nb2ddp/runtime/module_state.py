@@ -123,11 +123,9 @@ class _ModuleState:
 
     def _roots(self) -> list[_Place]:
         parts = list(self.model.named_modules()) if self.of_library else _own_parts(self.model)
-        roots = list(_of_modules(parts))
-        roots += [x for x in _held_by(self.model) if self.parameters or isinstance(x.value, torch.nn.Module)]
-        if any(_has_own_code(part) for _, part in parts):
-            roots += _names()
-        return roots
+        held = (x for x in _held_by(self.model) if self.parameters or isinstance(x.value, torch.nn.Module))
+        names = _names() if any(_has_own_code(part) for _, part in parts) else ()
+        return [*_of_modules(parts), *held, *names]
 
     def _fits(self, place: _Place) -> bool:
         """Return whether a tensor is small enough to be copied, tiny where the script's names hold it."""

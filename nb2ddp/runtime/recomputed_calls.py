@@ -261,8 +261,7 @@ class _Comparison:
         # a GPU's thread, where a gradient of a gradient is made, counts its nodes anew: these are others each time
         count, whole.before = len(whole.before), [node for node in whole.before if node in part.before]
         parameters = whole.changes.keys() & dict(self.model.named_parameters())
-        pairs = zip(parts.leaves, parts.divided, strict=True)
-        has_lists = any(is_own and type(leaf) is list for leaf, is_own in pairs)
+        has_lists = any(own and type(x) is list for x, own in zip(parts.leaves, parts.divided, strict=True))
         own = types.SimpleNamespace(
             why=why,  # what is wrong with the whole batch already
             raised="" if part.error is None else f"{type(part.error).__name__}: {part.error}",

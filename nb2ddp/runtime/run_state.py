@@ -62,6 +62,7 @@ class _Run:
         self.dropout: Any = None
         # what the part `gathered_rows`, where it is here, has for losses that compare a batch's rows
         self.gathering: Any = None
+        self.draws: Any = None  # where a rank draws its own numbers, gives a context that draws one process's
         self.is_hidden = False  # whether libraries find no process group
         self.has_rows: bool | None = None  # in a loop's model: whether it computes this rank's rows
         self.is_one_process = False  # whether this rank makes a Trainer, or what counts for all

@@ -140,6 +140,26 @@ DIVIDED = {
                 return self.body(made["mean"](helper(x)) / helper.calls)
         model = ddp.parallelize(Net())
     """,
+    "what it makes once, with first weights that it draws, and later a head": """
+        made = {}
+        class Net(Body):
+            def __init__(self):
+                super().__init__()
+                self.heads, self.calls = nn.ModuleDict(), 0
+            def forward(self, x):
+                self.calls += 1
+                if "mix" not in made:
+                    made["mix"] = nn.Linear(5, 5).requires_grad_(False)
+                if self.calls == 4:
+                    self.heads["new"] = nn.Linear(3, 3)
+                    optimizer.add_param_group({"params": list(self.heads.parameters())})
+                x = self.body(made["mix"](x))
+                return self.heads["new"](x) if self.heads else x
+        model = ddp.parallelize(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, batches(x, y), lambda x, y: F.cross_entropy(model(x), y), optimizer)
+        note(made=made["mix"].weight)
+    """,
     "it grows": """
         class Net(Body):
             def __init__(self):
