@@ -209,7 +209,7 @@ def one_per_line(module: cst.Module, matters: Callable[[cst.CSTNode], bool]) -> 
         def leave_If(self, original_node: cst.If, updated_node: cst.If) -> cst.If:
             test, body, orelse = updated_node.test, updated_node.body, updated_node.orelse
             asks = isinstance(orelse, cst.Else) or matchers.findall(test, matchers.NamedExpr())
-            if not asks or not matchers.findall(test, matchers.Call()):
+            if not asks or not _holds(updated_node, matters):
                 return updated_node
             if isinstance(orelse, cst.Else) and isinstance(orelse.body, cst.SimpleStatementSuite):
                 orelse = orelse.with_changes(body=_unfolded(orelse.body))
