@@ -24,7 +24,7 @@ from typing import Literal
 import libcst as cst
 
 from nb2ddp import libraries
-from nb2ddp.analysis import files, frameworks, rank_zero_work
+from nb2ddp.analysis import common_paths, files, frameworks, rank_zero_work
 from nb2ddp.analysis.common_paths import changes_process, changes_state, leaves, makes_folder
 from nb2ddp.analysis.drawn_names import shared_names
 from nb2ddp.analysis.facts import Facts
@@ -34,6 +34,7 @@ from nb2ddp.rewriting.findings import Finding, Gate
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement, root_of
 
+_MOVES = libraries.DELETING_FUNCTIONS | {"os.rename", "os.replace", "shutil.move", "rename", "unlink"}
 _ONLY_DELETES = libraries.DELETING_FUNCTIONS | libraries.FILE_TESTS | {"print", "os.path.join"}
 _MAKES_NONE = libraries.SHOWING_FUNCTIONS | frozenset(
     "str len int sorted list next torch.load numpy.load pandas.read_csv pandas.read_parquet json.load pickle.load "
@@ -54,15 +55,21 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
             # all ranks count to a free name before rank 0 makes the folder, or one would take the next: see rank-zero
             continue
         deletes = _deletes(facts, statement)
-        says = leaves(facts, statement) or _differs(facts, statement, call) or deletes == "and changes"
-        parts = (isinstance(decided, cst.If) and says) or not _is_found(facts, call, decided)
-        gives = any(facts.is_read_outside(name, statement) for name in facts.binds_in(statement))
+        later = common_paths.is_used_later(facts, statement, facts.top_statements[-1])
+        gives = later or common_paths.binds_for_later(facts, statement)
         around = (c for c in facts.calls_in(statement) if not facts.contains(decided, c))
         if not gives and any(rank_zero_work.writes(facts, c) for c in around):
             continue  # rank 0 alone adds to what it looks at: see rank-zero
+        writes = any(rank_zero_work.writes(facts, c) for c in facts.calls_in(statement))
+        looks = partial(files.looks_at_files, facts)
+        stages = facts.nodes(cst.If, cst.IfExp, within=decided)  # those of `elif`, too
+        tests = [s.test for s in stages if facts.statement(s) is statement and looks(s.test)]
+        says = leaves(facts, statement) or _differs(facts, statement, call) or deletes == "and changes"
+        says |= (writes and len(tests) > 1) or (not deletes and _changes_it(facts, statement))
+        parts = (isinstance(decided, cst.If) and says) or not _is_found(facts, call, decided)
         if parts or facts.runs(statement, facts.needs_all) or not _may_make_files(facts, statement):
-            looks = partial(files.looks_at_files, facts)
-            yield from deferring_test(facts, decided.test, "all ranks go rank 0's way", looks)
+            for test in tests:
+                yield from deferring_test(facts, test, "all ranks go rank 0's way", looks)
         elif deletes:  # a later rank would delete what rank 0 has made meanwhile
             yield Gate(statement, "rank-zero-then-wait", "one rank deletes")
         else:
@@ -79,10 +86,20 @@ def _differs(facts: Facts, statement: Statement, call: cst.Call) -> bool:
     if isinstance(statement, cst.If) and statement.orelse is not None:
         ways = statement.body, statement.orelse
         body, orelse = ({b.name for b in facts.bindings_in(way)} for way in ways)
-        found = ways[isinstance(statement.test, cst.UnaryOperation)]  # not exists()
-        if body != orelse or changes_state(facts, found):
-            differs |= _path(facts, call) not in cst_nodes.code_of(found)
+        for way, only in zip(ways, (body - orelse, orelse - body), strict=True):  # either may find the file
+            changes = bool(only) or changes_state(facts, way)
+            differs |= changes and _path(facts, call) not in cst_nodes.code_of(way)
     return differs
+
+
+def _changes_it(facts: Facts, statement: Statement) -> bool:
+    """Return whether a statement appends to a file that it looks at, or moves or deletes it, or else makes one."""
+    calls, either = facts.calls_in(statement), getattr(statement, "orelse", None) is not None
+    looked = {_path(facts, call) for call in calls if files.is_file_test(facts, call)}
+    names = {call: {facts.qualified(call.func), facts.method(call)} for call in calls}
+    changed = [c for c in calls if (either and names[c] & _MOVES) or "a" in files.mode(facts, c)]
+    paths = {cst_nodes.code_of(of) for c in changed for of in (cst_nodes.given(c, 0), facts.owner(c)) if of}
+    return not paths.isdisjoint(looked)
 
 
 def _is_found(facts: Facts, call: cst.Call, decided: cst.If | cst.IfExp) -> bool:

@@ -23,6 +23,49 @@ for name in names:
         continue
     y = 1
 
+# case: a file that is made where it may be, or else another value
+if ready and not os.path.exists("a.pt"):
+    torch.save(net, "a.pt")
+else:
+    phase += 1
+# output
+if ddp.from_main_process(lambda: bool(ready and not os.path.exists("a.pt"))):
+    torch.save(net, "a.pt")
+else:
+    phase += 1
+
+# case: stages that make the file of the next one
+if os.path.exists("a"):
+    print("a")
+elif os.path.exists("b"):
+    open("a", "w").write("a")
+else:
+    open("b", "w").write("b")
+# output
+if ddp.from_main_process(lambda: os.path.exists("a")):
+    print("a")
+elif ddp.from_main_process(lambda: os.path.exists("b")):
+    open("a", "w").write("a")
+else:
+    open("b", "w").write("b")
+
+# case: a file that is moved away, or made, and one that is added to
+last = Path("last")
+if last.is_file():
+    last.rename("before")
+else:
+    last.write_text("a")
+if os.path.exists("log"):
+    open("log", "a").write("b")
+# output
+last = Path("last")
+if ddp.from_main_process(lambda: last.is_file()):
+    last.rename("before")
+else:
+    last.write_text("a")
+if ddp.from_main_process(lambda: os.path.exists("log")):
+    open("log", "a").write("b")
+
 # case: a walrus keeps what is found
 for name in names:
     if (found := os.path.exists(name)):

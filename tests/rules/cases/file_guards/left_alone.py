@@ -31,6 +31,10 @@ while not os.path.exists("d"):
 # case: a statement that adds to the file that it looks at, which rank 0 alone does
 Path("n").write_text((Path("n").read_text() if Path("n").exists() else "") + "x")
 
+# case: the mode of a file that is opened, as it is there, which rank 0 alone writes
+with open("a", "a" if os.path.exists("a") else "w") as file:
+    file.write("b")
+
 # case: the answer is only kept
 found = os.path.exists("d")
 
