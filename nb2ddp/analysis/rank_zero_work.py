@@ -264,10 +264,8 @@ def is_known_to_module(facts: Facts, call: cst.Call) -> bool:
 
 
 def _first_read(facts: Facts) -> float:
-    roots = (name for name in facts.name_loads if facts.is_imported(name.value))
-    whole = (facts.whole(root, cst.Attribute) for root in roots if not facts.is_after_training(root))
-    read = (n for n in whole if not isinstance(facts.parent(n), cst.Attribute | cst.Call))
-    known = (n for n in read if _OF_MODULE.fullmatch(facts.qualified(n)))
+    read = (n for n in facts.attributes if not isinstance(facts.parent(n), cst.Attribute | cst.Call))
+    known = (n for n in read if _OF_MODULE.fullmatch(facts.qualified(n)) and not facts.is_after_training(n))
     return min(map(facts.order, known), default=float("inf"))
 
 

@@ -31,9 +31,7 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         if is_future(statement):
             yield Need("from __future__", cst_nodes.code_of(statement).strip())
             yield Drop(statement, "a __future__ import must be the first statement of a script")
-            continue
-        if statement in gone:
-            continue
-        if statement is first and sets_environment:
-            yield Insert(statement, "before", MARKER, "the init block: this process's rank and GPU")
-        sets_environment |= touches_environment(statement)
+        elif statement not in gone:
+            if statement is first and sets_environment:
+                yield Insert(statement, "before", MARKER, "the init block: this process's rank and GPU")
+            sets_environment |= touches_environment(statement)

@@ -70,10 +70,9 @@ def _dtypes(facts: Facts) -> Iterator[tuple[cst.Call, Edit]]:
 
 def _casts(facts: Facts) -> Iterator[Edit]:
     """Yield edits of what is cast to bfloat16 for such a model: ``inputs.to("cuda", dtype=torch.bfloat16)``."""
-    for call in facts.live_calls:
-        if facts.method(call) == "to" and not facts.is_after_training(call) and facts.kind(call) != "model":
-            for argument in call.args:
-                yield from _chosen(facts, argument.value)
+    casts = (c for c in facts.live_calls if facts.method(c) == "to" and not facts.is_after_training(c))
+    given = (argument.value for call in casts if facts.kind(call) != "model" for argument in call.args)
+    yield from (edit for value in given for edit in _chosen(facts, value))
 
 
 def _chosen(facts: Facts, dtype: cst.BaseExpression) -> Iterator[Edit]:
