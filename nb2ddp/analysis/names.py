@@ -57,7 +57,7 @@ class Names(Tree):
                 return None
             scope = self.scope(scope)
         seen = (i for i in imports if i.scope is None and not self.is_dead(i.node))
-        last = max((i.order for i in seen if own is not None or i.order < here), default=-1)
+        last = max((i.order for i in seen if i.order < here), default=-1)
         live = homes.get(None, ())
         if own is not None:
             return live[-1] if live and live[-1].order > last else None

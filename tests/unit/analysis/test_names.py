@@ -49,7 +49,8 @@ def bound(facts: Facts, name: str) -> str | None:
         (["x = 1", "def f():\n    import x\n    use(x)"], None),
         (["try:\n    import x\nexcept ImportError:\n    x = 1", "use(x)"], "1"),
         (["x = 1", "def f():\n    import x\nuse(x)"], "1"),
-        (["def f():\n    use(x)", "x = 1", "import x"], None),
+        (["x = 1", "import x", "def f():\n    use(x)"], None),
+        (["import x", "x = 1\ndef f():\n    use(x)\nf()", "import x"], "1"),
     ],
 )
 def test_a_use_sees_the_binding_that_a_notebook_has_there(cells: list[str], value: str | None) -> None:
