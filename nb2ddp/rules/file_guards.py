@@ -34,7 +34,6 @@ from nb2ddp.rewriting.findings import Finding, Gate
 from nb2ddp.source import cst_nodes
 from nb2ddp.source.cells import Statement, root_of
 
-_MOVES = libraries.DELETING_FUNCTIONS | {"os.rename", "os.replace", "shutil.move", "rename", "unlink"}
 _ONLY_DELETES = libraries.DELETING_FUNCTIONS | libraries.FILE_TESTS | {"print", "os.path.join"}
 _MAKES_NONE = libraries.SHOWING_FUNCTIONS | frozenset(
     "str len int sorted list next torch.load numpy.load pandas.read_csv pandas.read_parquet json.load pickle.load "
@@ -60,12 +59,11 @@ def find(facts: Facts, options: Options) -> Iterator[Finding]:
         around = (c for c in facts.calls_in(statement) if not facts.contains(decided, c))
         if not gives and any(rank_zero_work.writes(facts, c) for c in around):
             continue  # rank 0 alone adds to what it looks at: see rank-zero
-        writes = any(rank_zero_work.writes(facts, c) for c in facts.calls_in(statement))
         looks = partial(files.looks_at_files, facts)
         stages = facts.nodes(cst.If, cst.IfExp, within=decided)  # those of `elif`, too
         tests = [s.test for s in stages if facts.statement(s) is statement and looks(s.test)]
         says = leaves(facts, statement) or _differs(facts, statement, call) or deletes == "and changes"
-        says |= (writes and len(tests) > 1) or (not deletes and _changes_it(facts, statement))
+        says |= any("a" in files.mode(facts, c) for c in facts.calls_in(statement))  # each line once
         parts = (isinstance(decided, cst.If) and says) or not _is_found(facts, call, decided)
         if parts or facts.runs(statement, facts.needs_all) or not _may_make_files(facts, statement):
             for test in tests:
@@ -85,21 +83,10 @@ def _differs(facts: Facts, statement: Statement, call: cst.Call) -> bool:
         differs |= plain and facts.is_read_outside(b.name, statement)
     if isinstance(statement, cst.If) and statement.orelse is not None:
         ways = statement.body, statement.orelse
-        body, orelse = ({b.name for b in facts.bindings_in(way)} for way in ways)
-        for way, only in zip(ways, (body - orelse, orelse - body), strict=True):  # either may find the file
-            changes = bool(only) or changes_state(facts, way)
-            differs |= changes and _path(facts, call) not in cst_nodes.code_of(way)
+        others = (way for way in ways if _path(facts, call) not in cst_nodes.code_of(way))
+        either = facts.binds_in(ways[0]) & facts.binds_in(ways[1])  # what is loaded, or else made
+        differs |= not either or any(changes_state(facts, way) for way in others)
     return differs
-
-
-def _changes_it(facts: Facts, statement: Statement) -> bool:
-    """Return whether a statement appends to a file that it looks at, or moves or deletes it, or else makes one."""
-    calls, either = facts.calls_in(statement), getattr(statement, "orelse", None) is not None
-    looked = {_path(facts, call) for call in calls if files.is_file_test(facts, call)}
-    names = {call: {facts.qualified(call.func), facts.method(call)} for call in calls}
-    changed = [c for c in calls if (either and names[c] & _MOVES) or "a" in files.mode(facts, c)]
-    paths = {cst_nodes.code_of(of) for c in changed for of in (cst_nodes.given(c, 0), facts.owner(c)) if of}
-    return not paths.isdisjoint(looked)
 
 
 def _is_found(facts: Facts, call: cst.Call, decided: cst.If | cst.IfExp) -> bool:
