@@ -22,7 +22,7 @@ from nb2ddp.ddp_folder import (
     text_in,
     write,
 )
-from nb2ddp.errors import BundleError, SecretError
+from nb2ddp.errors import BundleError, OptionError, SecretError
 from nb2ddp.kaggle.datasets import files_of
 from nb2ddp.kaggle.untrusted import shown
 from nb2ddp.regular_files import bytes_of, json_object
@@ -126,14 +126,14 @@ class Bundle:
 def seconds(duration: str) -> int:
     """Return the seconds in a duration such as ``11h``, ``1h30m``, ``90m`` or ``3600``.
 
-    Raises BundleError for another form, and for more than Kaggle's 12 hours.
+    Raises OptionError for another form, and for more than Kaggle's 12 hours.
     """
     number = r"(\d+(?:\.\d*)?|\.\d+)"
     parts = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:(\d+)s?)?", duration.strip().lower())
     given = parts.groups("0") if parts else ("0", "0", "0")
     total = sum(float(n) * unit for n, unit in zip(given, (3600, 60, 1), strict=True))
     if not 60 <= total <= SESSION_HOURS * 3600:
-        raise BundleError(
+        raise OptionError(
             f"{duration!r} is not a time limit: give one from 1m to {SESSION_HOURS}h, such as 11h or 90m."
         )
     return int(total)

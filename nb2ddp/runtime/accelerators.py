@@ -21,9 +21,7 @@ def as_one_process(make: Callable[[], _T]) -> _T:
     """
     module: Any = sys.modules.get("accelerate.state")
     for kind in (module.PartialState, module.AcceleratorState) if module else ():
-        if (
-            kind._shared_state.get("num_processes", 1) > 1
-        ):  # of a Trainer that knows of the ranks: it keeps that one
+        if kind._shared_state.get("num_processes", 1) > 1:  # a Trainer's that generates: it keeps that one
             kind._shared_state = type(kind._shared_state)()
     told = (*_RANK_VARIABLES, "ACCELERATE_USE_CPU")
     hidden = {name: os.environ.pop(name) for name in told if name in os.environ}

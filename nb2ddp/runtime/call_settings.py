@@ -103,8 +103,7 @@ def _which(value: Any) -> Any:
         return value
     if isinstance(value, (*_GROWS, dict, tuple)) and len(value) <= _MOST_ITEMS:
         items = [*value, *(dict.values(value) if isinstance(value, dict) else ())]
-        plain = [x for x in items if not isinstance(x, torch.Tensor)]
-        return repr([x if isinstance(x, _SIMPLE) else id(x) for x in plain])
+        return repr([x if isinstance(x, _SIMPLE) else isinstance(x, torch.Tensor) or id(x) for x in items])
     return None if isinstance(value, _LOOKED_INTO) else (type(value), id(value))
 
 

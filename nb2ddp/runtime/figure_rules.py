@@ -89,9 +89,7 @@ def _changed(before: tuple[_Place, Any] | None, after: tuple[_Place, Any] | None
             items = _appended(old, value)
             same = type(old) is type(copy) and len(old) == len(copy) and (items is not None and not items)
             ids = [[isinstance(x, _SIMPLE) or id(x) for x in of] for of in (old, copy) if type(of) is list]
-            same |= (
-                len(ids) == 2 and ids[0] == ids[1] and {*ids[0]} != {True}
-            )  # numbers in it have places then
+            same |= len(ids) == 2 and ids[0] == ids[1] and {*ids[0]} != {True}  # of numbers places count
         is_long = len(value) > _MOST
         if same or (is_long and items is None):
             return None if same else _Change(_UNTRACKED, _UNTRACKED)

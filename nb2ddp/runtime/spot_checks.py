@@ -85,9 +85,8 @@ class _SpotChecks:
     def summary(self) -> str:
         """Return the line for the end of the run; "" where nothing was asked for."""
         of = _run.checks
-        steps = of["steps"] = max(
-            _run.steps or self.steps, of["checked"]
-        )  # an evaluation after the last one is none
+        # an evaluation after the last step is none
+        steps = of["steps"] = max(_run.steps or self.steps, of["checked"])
         if not of["checked"]:
             asked = self.steps or self.expects_steps
             return f"checked: none of {steps} steps, every rank computed whole batches" if asked else ""

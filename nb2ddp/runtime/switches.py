@@ -22,7 +22,7 @@ class _Switches:
         `_Figures.snapshot` gives; ``figures`` are what micro-batches change.
         """
         before, self.steps, found = self.before, self.steps + 1, False
-        self.before = {path: value for path, (_, value) in now.items() if isinstance(value, _SIMPLE)}
+        self.before = {path: value for path, (at, value) in now.items() if isinstance(at.value, _SIMPLE)}
         for path, value in self.before.items() if before else ():
             old = before.get(path, _ABSENT)
             is_librarys = path[0] == "trainer" and str(path[1])[:1] == "_"

@@ -312,7 +312,7 @@ def test_what_was_dropped_is_forgotten_when_the_page_is_left(served: Served) -> 
     assert not served.files()
     ended, text = visitor.convert(options={"nproc": 4})  # again, with other options
     assert ended
-    assert "on 4 GPUs" in text
+    assert "over 4 GPUs" in text
     assert references(served) >= 1, "else the next line shows nothing"
     visitor.leave()
     assert eventually(lambda: references(served) == 0)
