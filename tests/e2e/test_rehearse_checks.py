@@ -70,6 +70,7 @@ def test_rows_that_are_changed_on_their_way_are_counted() -> None:
     drawn, size, _ = judged(["v", "w"], [None, None])
     assert drawn.state == "unseen"
     assert size.state == "passed"
+    assert judged(["v", "w"], [None])[1].state == "unseen"  # some rows, nobody knows how many
     _, size, _ = judged(["v", "w"], [None, None, None])
     assert keys(size) == ["other-batch"]
 

@@ -25,7 +25,7 @@ def printing(text: str) -> Rank:
         ("0.01 minutes used, loss 0.5031", "0.04 minutes used, loss 0.5031", []),
         ("took 3.1 s, loss 0.5031", "took 9.4 s, loss 0.6127", ["other-figures"]),
         ("time: 3.1", "time: 9.4", []),
-        ("loss 0.5031 (1.9s)", "loss 0.5031 (2.4s)", []),
+        ("loss 0.5031 (1.9s)", "loss 0.5031 (2.9s)", []),
         ("loss 0.5031 (1.9s)", "loss 0.6127 (1.9s)", ["other-figures"]),
         ("5.1k rows, 3.2x", "6.4k rows, 4.2x", []),
     ],
