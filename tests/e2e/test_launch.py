@@ -73,7 +73,7 @@ def test_a_recorded_exception_is_shown_once(project: Project, bad: int) -> None:
     assert f"nb2ddp: rank {bad} failed first (exit code 1): ValueError: boom" in ended.err
     assert f'File "{project.script}", line' in ended.err
     assert "ChildFailedError" not in ended.err
-    assert str(project.logs / "rank1.log") in ended.err
+    assert "logs/rank1.log" in ended.err
     assert (project.logs / "rank1.log").read_text().startswith("hello from 1\n")
     if bad == 0:
         assert "its traceback is above" in ended.err
